@@ -1,0 +1,125 @@
+"""Pooling, depthwise convolution, means, softmax, normalisation: block by block, each vectorised.
+
+Where a kept axis is contiguous in memory, lanes hold neighbouring outputs:
+
+    for h, c, r: S   -->   parallel h: for co: for r: vectorize ci: S (registers)
+
+Where the summed axis is contiguous, lanes hold partial results:
+
+    for h, r: S      -->   parallel h: for ro: vectorize ri: P[ri];  for ri: S
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import s_tir
+
+from tpo.hardware import Hardware
+from tpo.schedule import analysis, moves
+
+# Vectors of neighbouring outputs that one step accumulates, to hide the latency of the adds.
+VECTORS = 4
+
+
+def schedule(sch: Any, hw: Hardware) -> bool:
+    """Schedule every block of the function by its own shape; False if nothing could be improved."""
+    for block in analysis.blocks(sch):
+        if analysis.is_injective(sch, block) and not _is_shared_or_costly(sch, block):
+            moves.try_inline(sch, block)
+    done = 0
+    for block in analysis.blocks(sch):
+        if analysis.is_reduction(sch, block):
+            done += _schedule_reduction(sch, block, hw)
+    return done + _schedule_rest(sch, hw) > 0
+
+
+def _is_shared_or_costly(sch: Any, block: Any) -> bool:
+    """Whether inlining would repeat work: several readers, or a call such as exp in the body."""
+    return len(sch.get_consumers(block)) > 1 or analysis.calls_math(sch, block)
+
+
+def _schedule_reduction(sch: Any, block: Any, hw: Hardware) -> bool:
+    if not analysis.has_simple_loops(sch, block) or not sch.get_loops(block):
+        return False
+    contiguous = analysis.contiguous_axis(sch, block)
+    kinds = [axis.iter_type for axis in sch.get(block).iter_vars]
+    try:
+        if contiguous is not None and kinds[contiguous] == analysis.SPATIAL:
+            _lanes_hold_outputs(sch, block, hw)
+        elif contiguous is not None:
+            _lanes_hold_partials(sch, block, contiguous, hw)
+        else:
+            _parallel_only(sch, block, hw)
+    except s_tir.ScheduleError:
+        return False
+    return True
+
+
+def _lanes_hold_outputs(sch: Any, block: Any, hw: Hardware) -> None:
+    points = analysis.work(sch, block)
+    dtype = str(sch.get(block).writes[0].source.dtype)
+    count = analysis.reduction_count(sch, block)
+    epilogue = moves.collect_epilogue(sch, block)
+    *outer, channel = sch.get_loops(epilogue)
+    extent = int(sch.get(channel).extent)
+    lanes = moves.lanes_for(extent, hw.lanes(dtype))
+    vectors = moves.divisor_at_most(extent // lanes, VECTORS)
+    channel_tile, inner = sch.split(channel, [None, lanes * vectors])
+    sch.compute_at(block, channel_tile, preserve_unit_loops=True)
+    sch.set_scope(block, 0, "local")
+    moves.vectorize_tail(sch, inner, lanes)
+    inner = sch.get_loops(block)[-count - 1]
+    reduction = sch.get_loops(block)[-count:]
+    sch.reorder(*reduction, inner)
+    moves.vectorize_tail(sch, inner, lanes)
+    moves.parallel_outer(sch, [*outer, channel_tile], points, hw)
+    init = sch.decompose_reduction(block, reduction[0])
+    sch.vectorize(sch.get_loops(init)[-1])
+
+
+def _lanes_hold_partials(sch: Any, block: Any, contiguous: int, hw: Hardware) -> None:
+    points = analysis.work(sch, block)
+    dtype = str(sch.get(block).writes[0].source.dtype)
+    loops = sch.get_loops(block)
+    spatial = loops[: len(loops) - analysis.reduction_count(sch, block)]
+    lanes = moves.lanes_for(int(sch.get(loops[contiguous]).extent), hw.lanes(dtype))
+    if lanes > 1:
+        _, inner = sch.split(loops[contiguous], [None, lanes])
+        partial = sch.rfactor(inner, 0)
+        spatial = sch.get_loops(block)[: len(spatial)]
+        if spatial:
+            sch.compute_at(partial, spatial[-1], preserve_unit_loops=True)
+        count = analysis.reduction_count(sch, partial)
+        lane = next(
+            loop for loop in sch.get_loops(partial)[-count - 1 - len(spatial) :] if _is_lane(sch, loop, lanes)
+        )
+        rest = [loop for loop in sch.get_loops(partial)[-count:] if not sch.get(loop).same_as(sch.get(lane))]
+        sch.reorder(*rest, lane)
+        sch.vectorize(lane)
+        init = sch.decompose_reduction(partial, rest[0])
+        sch.vectorize(sch.get_loops(init)[-1])
+    if spatial:
+        moves.parallel_outer(sch, list(spatial), points, hw)
+
+
+def _is_lane(sch: Any, loop: Any, lanes: int) -> bool:
+    return int(sch.get(loop).extent) == lanes
+
+
+def _parallel_only(sch: Any, block: Any, hw: Hardware) -> None:
+    loops = sch.get_loops(block)
+    spatial = loops[: len(loops) - analysis.reduction_count(sch, block)]
+    moves.parallel_outer(sch, list(spatial), analysis.work(sch, block), hw)
+
+
+def _schedule_rest(sch: Any, hw: Hardware) -> int:
+    """Schedule the injective blocks no reduction took along; how many there were."""
+    rest = [
+        block
+        for block in analysis.blocks(sch)
+        if analysis.is_injective(sch, block) and analysis.is_untouched(sch, block)
+    ]
+    for block in rest:
+        moves.elementwise(sch, block, hw)
+    return len(rest)

@@ -1,0 +1,328 @@
+"""Count how many of the operator tests that `onnx` ships pass through tpo's frontend.
+
+Each test case is one operator (or, in the `_expanded` ones, its function body) with input and
+expected output. It is imported, compiled for LLVM without schedules, run, and compared with the
+test's own tolerances; integers must be equal. Every test runs in a worker process under a time
+limit, so that a crash or a hang costs one test.
+
+    python scripts/onnx_node_tests.py --jobs 2 --json node_tests.json
+    python scripts/onnx_node_tests.py --filter lstm
+
+Operators that need a parameter at compile time (axes, pads, shapes...) get it from the test's data
+when the test makes it an input; those are counted apart, as `passed, parameters bound`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import re
+import sys
+import time
+import warnings
+from collections import Counter, defaultdict
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+# Input positions that tpo needs as constants, by operator.
+PARAMETERS: dict[str, tuple[int, ...]] = {
+    "AffineGrid": (1,),
+    "BlackmanWindow": (0,),
+    "CenterCropPad": (1,),
+    "Col2Im": (1, 2),
+    "ConstantOfShape": (0,),
+    "CumProd": (1,),
+    "CumSum": (1,),
+    "DFT": (1, 2),
+    "Dropout": (1, 2),
+    "Expand": (1,),
+    "GRU": (4,),
+    "HammingWindow": (0,),
+    "HannWindow": (0,),
+    "LSTM": (4,),
+    "MaxUnpool": (2,),
+    "MelWeightMatrix": (0, 1, 2, 3, 4),
+    "OneHot": (1,),
+    "Pad": (1, 3),
+    "RNN": (4,),
+    "Range": (0, 1, 2),
+    "Reshape": (1,),
+    "Resize": (1, 2, 3),
+    "ReverseSequence": (1,),
+    "STFT": (1, 3),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "Squeeze": (1,),
+    "Tile": (1,),
+    "TopK": (1,),
+    "Trilu": (1,),
+    "Unsqueeze": (1,),
+    "Upsample": (1,),
+}
+REASONS: tuple[tuple[str, str], ...] = (
+    (r"string|object", "strings"),
+    (r"sequence|Sequence", "sequences"),
+    (r"optional|Optional", "optionals"),
+    (r"training|Gradient|Momentum|Adam|Adagrad|ai\.onnx\.preview", "training and gradients"),
+    (r"ai\.onnx\.ml", "ai.onnx.ml"),
+    (r"Random|Bernoulli|Multinomial", "random numbers"),
+    (r"NonZero|Unique|Compress|NonMaxSuppression", "output shape depends on data"),
+    (r"float8|float4|e4m3|e5m2|int4|int2|e8m0", "floats and integers below 8 bits, float8"),
+    (r"bfloat16", "bfloat16"),
+    (r"Loop|Scan|\bIf\b|subgraph", "control flow"),
+    (r"must be a constant|not known at compile time|dynamic", "a parameter or shape that is not constant"),
+)
+
+
+@dataclass
+class Outcome:
+    """What became of one test: the verdict, and for others than `passed` the reason."""
+
+    name: str
+    verdict: str
+    reason: str = ""
+
+
+def check(case: Any) -> Outcome:
+    """Run one test case in this process."""
+    from tpo.errors import TpoError
+
+    warnings.simplefilter("ignore")
+    inputs, expected = ([_array(value) for value in values] for values in case.data_sets[0])
+    try:
+        try:
+            actual, verdict = run(case.model, inputs, bind=False), "passed"
+        except TpoError:
+            if not bound_inputs(case.model):
+                raise
+            actual, verdict = run(case.model, inputs, bind=True), "passed, parameters bound"
+    except TpoError as error:
+        return Outcome(case.name, "refused", str(error))
+    except Exception as error:
+        return Outcome(case.name, "crashed", f"{type(error).__name__}: {' '.join(str(error).split())[-300:]}")
+    difference = compare(actual, expected, case.rtol, case.atol)
+    return Outcome(case.name, "wrong", difference) if difference else Outcome(case.name, verdict)
+
+
+def _array(value: Any) -> Any:
+    """Test data as numpy; sequences and optionals stay what they are."""
+    if isinstance(value, onnx.TensorProto):
+        return numpy_helper.to_array(value)
+    return value if isinstance(value, list) or value is None else np.asarray(value)
+
+
+def run(model: onnx.ModelProto, inputs: list[Any], bind: bool) -> list[Any]:
+    """Import, compile and run a model on the given inputs."""
+    import tvm
+    from tvm import relax
+
+    prepared, feeds = prepare(model, inputs, bind)
+    module = relax.transform.LegalizeOps()(translate(prepared))
+    machine = relax.VirtualMachine(tvm.compile(module, "llvm"), tvm.cpu())
+    result = machine["main"](
+        *[tvm.runtime.tensor(np.ascontiguousarray(value).reshape(value.shape)) for value in feeds]
+    )
+    return [item.numpy() for item in ([result] if hasattr(result, "numpy") else result)]
+
+
+def translate(model: onnx.ModelProto) -> Any:
+    """The Relax module of a model with static input shapes."""
+    from tpo.frontend.functions import expand_functions
+    from tpo.frontend.importer import import_model, supported_operators
+
+    return import_model(expand_functions(model, supported_operators()), "test")
+
+
+def bound_inputs(model: onnx.ModelProto) -> set[str]:
+    """Names of graph inputs that are parameters of an operator."""
+    nodes = model.graph.node
+    if len(nodes) == 1:
+        positions = PARAMETERS.get(nodes[0].op_type, ())
+        if nodes[0].op_type.startswith("Reduce"):
+            positions = (1,)
+        return {nodes[0].input[i] for i in positions if i < len(nodes[0].input) and nodes[0].input[i]}
+    integers = (onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.BOOL)
+    return {
+        value.name
+        for value in list(model.graph.input)[1:]
+        if value.type.tensor_type.elem_type in integers and len(value.type.tensor_type.shape.dim) <= 1
+    }
+
+
+def prepare(model: onnx.ModelProto, inputs: list[Any], bind: bool) -> tuple[onnx.ModelProto, list[Any]]:
+    """A copy of the model with the shapes of `inputs`, and what is left to feed."""
+    prepared = onnx.ModelProto()
+    prepared.CopyFrom(model)
+    graph = prepared.graph
+    names = bound_inputs(model) if bind else set()
+    feeds, kept = [], []
+    for value, array in zip(graph.input, inputs, strict=False):
+        if value.name in names:
+            graph.initializer.append(numpy_helper.from_array(array, value.name))
+            continue
+        if value.type.HasField("tensor_type") and isinstance(array, np.ndarray):
+            del value.type.tensor_type.shape.dim[:]
+            for size in array.shape:
+                value.type.tensor_type.shape.dim.add().dim_value = size
+        kept.append(value)
+        feeds.append(array)
+    kept = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
+    del graph.input[:]
+    graph.input.extend(kept)
+    return prepared, feeds
+
+
+def compare(actual: list[Any], expected: list[Any], rtol: float, atol: float) -> str:
+    """How the outputs differ from the expected ones; "" when they do not."""
+    if len(actual) != len(expected):
+        return f"{len(actual)} outputs, expected {len(expected)}"
+    for index, (have, want) in enumerate(zip(actual, expected, strict=True)):
+        if have.shape != want.shape:
+            return f"output {index} has shape {have.shape}, expected {want.shape}"
+        if have.dtype != want.dtype:
+            return f"output {index} is {have.dtype}, expected {want.dtype}"
+        if want.dtype.kind in "biu":
+            equal = np.array_equal(have, want)
+        else:
+            kind = np.complex128 if want.dtype.kind == "c" else np.float64
+            equal = np.allclose(have.astype(kind), want.astype(kind), rtol, atol, equal_nan=True)
+        if not equal:
+            return f"output {index} has other values: {have.reshape(-1)[:4]} for {want.reshape(-1)[:4]}"
+    return ""
+
+
+def worker(connection: Connection, cases: dict[str, Any]) -> None:
+    """Check the cases whose names arrive, until told to stop."""
+    while (name := connection.recv()) is not None:
+        connection.send(check(cases[name]))
+
+
+class Worker:
+    """A process that checks one case at a time and is replaced when it dies or hangs."""
+
+    def __init__(self, cases: dict[str, Any]) -> None:
+        self.cases = cases
+        self.name: str | None = None
+        self.deadline = 0.0
+        self.start()
+
+    def start(self) -> None:
+        """Fork a fresh process; the parent never loads TVM, so forking is safe."""
+        context = multiprocessing.get_context("fork")
+        self.connection, other = context.Pipe()
+        self.process = context.Process(target=worker, args=(other, self.cases), daemon=True)
+        self.process.start()
+        other.close()
+
+    def give(self, name: str, limit: float) -> None:
+        """Start on a case."""
+        self.name, self.deadline = name, time.monotonic() + limit
+        self.connection.send(name)
+
+    def outcome(self) -> Outcome | None:
+        """The outcome of the case at hand, or None while it runs."""
+        assert self.name is not None
+        try:
+            if self.connection.poll(0.02):
+                result: Outcome = self.connection.recv()
+                self.name = None
+                return result
+        except (EOFError, ConnectionResetError):
+            return self.replace("the process died")
+        if time.monotonic() > self.deadline:
+            return self.replace("time limit")
+        return None
+
+    def replace(self, reason: str) -> Outcome:
+        """Give up on the case at hand and start a new process."""
+        assert self.name is not None
+        result = Outcome(self.name, "crashed", reason)
+        self.process.kill()
+        self.process.join()
+        self.name = None
+        self.start()
+        return result
+
+    def stop(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.join()
+
+
+def run_all(cases: dict[str, Any], jobs: int, limit: float) -> list[Outcome]:
+    """Check all cases on `jobs` workers."""
+    waiting = list(reversed(cases))
+    outcomes: list[Outcome] = []
+    workers = [Worker(cases) for _ in range(jobs)]
+    while waiting or any(each.name for each in workers):
+        for each in workers:
+            if each.name is None and waiting:
+                each.give(waiting.pop(), limit)
+            if each.name is not None and (outcome := each.outcome()) is not None:
+                outcomes.append(outcome)
+                if sys.stderr.isatty():
+                    print(f"\r{len(outcomes)}/{len(cases)}", end="", file=sys.stderr)
+    for each in workers:
+        each.stop()
+    return outcomes
+
+
+def group_of(reason: str) -> str:
+    """The kind of refusal a reason is."""
+    for pattern, label in REASONS:
+        if re.search(pattern, reason):
+            return label
+    return re.sub(r" node '.*?'", "", reason.split("; see docs")[0]).removeprefix("test: ")
+
+
+def summary(outcomes: list[Outcome]) -> str:
+    """The counts, and for what did not pass the reasons."""
+    counts = Counter(outcome.verdict for outcome in outcomes)
+    lines = [f"onnx {onnx.__version__}: {len(outcomes)} node tests"]
+    for verdict in ("passed", "passed, parameters bound", "refused", "wrong", "crashed"):
+        lines.append(f"  {counts[verdict]:5d} {verdict}")
+    groups: dict[str, list[str]] = defaultdict(list)
+    for outcome in outcomes:
+        if outcome.verdict == "refused":
+            groups[group_of(outcome.reason)].append(outcome.name)
+    lines.append("refused:")
+    for label, names in sorted(groups.items(), key=lambda item: -len(item[1])):
+        lines.append(f"  {len(names):5d} {label}  (e.g. {names[0]})")
+    for verdict in ("wrong", "crashed"):
+        lines += [f"{verdict}: {each.name}: {each.reason}" for each in outcomes if each.verdict == verdict]
+    return "\n".join(lines)
+
+
+def load_cases(pattern: str) -> dict[str, Any]:
+    """The node tests of the installed onnx whose name matches."""
+    from onnx.backend.test.loader import load_model_tests
+
+    warnings.simplefilter("ignore")
+    with np.errstate(all="ignore"):
+        return {case.name: case for case in load_model_tests(kind="node") if re.search(pattern, case.name)}
+
+
+def main() -> int:
+    """Parse the arguments, run, print; 1 when anything is wrong or crashed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--filter", default="", help="only tests whose name matches this regular expression")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds for one test")
+    parser.add_argument("--json", type=Path, help="write every outcome to this file")
+    arguments = parser.parse_args()
+    outcomes = run_all(load_cases(arguments.filter), arguments.jobs, arguments.limit)
+    print(summary(outcomes))
+    if arguments.json:
+        arguments.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
+    return int(any(outcome.verdict in ("wrong", "crashed") for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

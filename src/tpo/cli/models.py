@@ -1,0 +1,98 @@
+"""Commands that start from an ONNX file: `tpo tasks` and `tpo compile`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tpo.cli import options, output
+
+if TYPE_CHECKING:
+    from tpo.frontend.model import Model
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands."""
+    app.command("tasks")(tasks)
+    app.command("compile")(compile_)
+
+
+def _load(model: Path, shapes: list[str] | None) -> Model:
+    import tpo
+    from tpo.frontend.shapes import parse_shapes
+
+    return tpo.load_onnx(model, parse_shapes(shapes or []))
+
+
+def tasks(model: options.ModelFile, shape: options.Shapes = None, as_json: options.Json = False) -> None:
+    """List the functions a model consists of: what a tuner would tune."""
+    loaded = _load(model, shape)
+    from tpo.tasks import extract_tasks
+
+    found = extract_tasks(loaded)
+    if as_json:
+        fields = ("name", "operators", "shape", "weight", "flops", "bytes")
+        output.print_json([{field: getattr(task, field) for field in fields} for task in found])
+        return
+    rows = [
+        (
+            task.name,
+            " ".join(task.operators),
+            task.shape,
+            task.weight,
+            output.count(task.flops),
+            output.count(task.bytes),
+        )
+        for task in found
+    ]
+    columns = ("name", "operators", "shape", "weight", "FLOPs", "bytes")
+    output.print_table(columns, rows, right=("weight", "FLOPs", "bytes"))
+
+
+def compile_(
+    model: options.ModelFile,
+    result: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="LIBRARY", help="The library to write (default: MODEL's name, .so)."
+        ),
+    ] = None,
+    target: Annotated[
+        str, typer.Option("--target", help="`native`, a preset such as x86-64-v3, or a .toml file.")
+    ] = "native",
+    threads: options.Threads = None,
+    shape: options.Shapes = None,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Compare with ONNX Runtime before writing.")
+    ] = True,
+    as_json: options.Json = False,
+) -> None:
+    """Compile a model into one shared library with a manifest beside it."""
+    from tpo.deploy.compile import check_output, compile_model
+    from tpo.deploy.manifest import manifest_path
+    from tpo.targets import resolve
+
+    library = result or Path(f"{model.stem}.so")
+    check_output(library)
+    resolved = resolve(target, threads)
+    loaded = _load(model, shape)
+    manifest = compile_model(loaded, library, resolved, threads, verify, progress=output.note)
+    if as_json:
+        output.print_json(manifest.model_dump(mode="json"))
+        return
+    check = manifest.numeric_check
+    error = (
+        "not checked" if check is None else f"{check.max_rel_error:.2g} of the largest ({check.reference})"
+    )
+    rows = [
+        ("library", f"{library} ({output.size(manifest.library.bytes)})"),
+        ("manifest", manifest_path(library)),
+        ("target", f"{manifest.target.name}, {manifest.threads} threads"),
+        ("functions", len(manifest.functions)),
+        ("inputs", " ".join(map(str, manifest.inputs))),
+        ("outputs", " ".join(map(str, manifest.outputs))),
+        ("numeric error", error),
+    ]
+    output.print_table(("", ""), rows)

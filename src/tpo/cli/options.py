@@ -1,0 +1,57 @@
+"""Arguments and options that several commands share, and what turns their text into values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tpo.errors import UsageError
+
+if TYPE_CHECKING:
+    from tpo.deploy.inputs import Array
+
+Library = Annotated[
+    Path, typer.Argument(metavar="LIBRARY", help="A library `tpo compile` wrote, such as m.so.")
+]
+ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option("--shape", metavar="NAME=1,3,224,224", help="Fix the shape of a dynamic input; repeatable."),
+]
+Threads = Annotated[
+    int | None, typer.Option("--threads", metavar="N", help="Threads to run on.", show_default=False)
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option("--input", metavar="NAME=FILE.npy", help="An input array; repeat it for every input."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
+
+
+def read_inputs(given: list[str] | None) -> dict[str, Array]:
+    """Arrays of `--input` options by input name."""
+    from tpo.deploy.arrays import load_npy
+
+    arrays: dict[str, Array] = {}
+    for text in given or []:
+        # Names may hold "=" no more than file names hold it often: the first one divides.
+        name, divider, path = text.partition("=")
+        if not (name and divider and path):
+            raise UsageError(why=f"cannot understand --input {text!r}", advice="write --input NAME=FILE.npy")
+        if name in arrays:
+            raise UsageError(why=f"--input {name} was given twice", advice="give every input once")
+        arrays[name] = load_npy(Path(path))
+    return arrays
+
+
+def read_seeds(text: str) -> tuple[int, ...]:
+    """Numbers of `--seeds 0,1,2`; none for an empty text."""
+    try:
+        seeds = tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        seeds = (-1,)
+    if any(seed < 0 for seed in seeds):
+        raise UsageError(why=f"cannot understand --seeds {text!r}", advice="write --seeds 0,1,2")
+    return seeds

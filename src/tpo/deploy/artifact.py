@@ -1,0 +1,148 @@
+"""Load a compiled library and run it: needs the TVM runtime and numpy, no compiler and no ONNX.
+
+Every artifact owns one runner thread. TVM keeps a pool of workers per calling thread, sized when
+that thread first uses it; a thread of our own therefore gets exactly the wanted number of workers,
+whatever TVM_NUM_THREADS says and whatever else the process ran before. Calls from any number of
+Python threads queue up for the runner, so they never share buffers and never oversubscribe the CPU.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from tpo.deploy import manifest as manifests
+from tpo.deploy.inputs import Array, bind
+from tpo.deploy.manifest import Manifest, Tensor
+from tpo.deploy.runner import Program, Runner, RunnerStoppedError
+from tpo.errors import ArtifactError, UsageError, WrongMachineError
+from tpo.hardware import available_cores, host_features
+
+# Hashing 256 MB takes about half a second; above that only the size is compared at load, and
+# `tpo verify` still compares the hash.
+HASH_AT_LOAD_BYTES = 256 * 1024 * 1024
+MAX_THREADS = 1024
+
+_Result = TypeVar("_Result")
+
+
+def load(path: str | os.PathLike[str], threads: int | None = None) -> Artifact:
+    """Load a library that `tpo compile` wrote, to run on `threads` threads.
+
+    Without `threads` it takes as many as it was compiled for, but no more than this process has CPUs.
+    """
+    library = Path(path)
+    manifest = checked_manifest(library)
+    _check_machine(library, manifest)
+    if threads is None:
+        threads = min(manifest.threads, available_cores())
+    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= MAX_THREADS:
+        raise UsageError(
+            why=f"cannot run on {threads} threads", advice=f"give a number from 1 to {MAX_THREADS}"
+        )
+    return Artifact(library, manifest, threads)
+
+
+def checked_manifest(library: Path, always_hash: bool = False) -> Manifest:
+    """The manifest of a library, after making sure that the two belong together."""
+    if not library.is_file():
+        raise ArtifactError(
+            path=library, why="it is not a file" if library.exists() else "there is no such file"
+        )
+    manifest = manifests.read(library)
+    try:
+        size = library.stat().st_size
+        fits = size == manifest.library.bytes
+        if fits and (always_hash or size <= HASH_AT_LOAD_BYTES):
+            fits = manifests.sha256_of(library) == manifest.library.sha256
+    except OSError as error:
+        raise ArtifactError(path=library, why=error.strerror) from error
+    if not fits:
+        name = manifests.manifest_path(library).name
+        raise ArtifactError(path=library, why=f"its manifest {name} describes another or a damaged library")
+    return manifest
+
+
+def _check_machine(library: Path, manifest: Manifest) -> None:
+    here, target = platform.machine(), manifest.target
+    features = host_features()
+    if target.arch != here:
+        missing = [f"the {target.arch} instruction set"]
+    else:
+        missing = [feature for feature in target.features if feature not in features]
+    if missing:
+        suggestion = {"x86_64": "x86-64-v3" if "avx2" in features else "x86-64-v2"}.get(here, here)
+        raise WrongMachineError(
+            path=library, target=target.name, missing=", ".join(missing), suggestion=suggestion
+        )
+
+
+class Artifact:
+    """A loaded library. Call it with numpy arrays; close it, or use it in a `with` block, when done.
+
+    `artifact(x)`, `artifact(x, mask=m)` and `artifact.run({"x": x})` are the same computation. The
+    first two return one array, or a tuple of arrays when the model has several outputs.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, threads: int) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.threads = threads
+        self._owner = os.getpid()
+        self._runner = Runner(f"tpo-{path.stem}")
+        self._program: Program = self._runner.do(lambda: Program(path, manifest, threads))
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Names, shapes and dtypes of the inputs, in order."""
+        return self.manifest.inputs
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Names, shapes and dtypes of the outputs, in order."""
+        return self.manifest.outputs
+
+    def __call__(self, *args: Any, **named: Any) -> Array | tuple[Array, ...]:
+        """Run on positional and/or named inputs."""
+        results = self._execute(bind(self.inputs, args, named))
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
+        """Run on inputs by name; the outputs come back by name."""
+        results = self._execute(bind(self.inputs, (), inputs))
+        return {spec.name: result for spec, result in zip(self.outputs, results, strict=True)}
+
+    def on_runner(self, work: Callable[[Program], _Result]) -> _Result:
+        """Call `work(program)` on the artifact's own thread and wait for it: for timing and profiling."""
+        if self._owner != os.getpid():
+            # The runner's thread did not survive the fork, and waiting for it would never end.
+            why = "this process was forked after it was loaded; load it in each process"
+            raise ArtifactError(path=self.path, why=why)
+        try:
+            return self._runner.do(lambda: work(self._program))
+        except RunnerStoppedError:
+            raise ArtifactError(path=self.path, why="it was closed; load it again") from None
+
+    def close(self) -> None:
+        """Finish the calls under way and release threads and memory; closing twice is harmless."""
+        self._runner.stop()
+        self.__dict__.pop("_program", None)
+
+    def __enter__(self) -> Artifact:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        takes, gives = (", ".join(map(str, specs)) for specs in (self.inputs, self.outputs))
+        return f"Artifact({str(self.path)!r}, {takes} -> {gives}, threads={self.threads})"
+
+    def _execute(self, arrays: list[Array]) -> list[Array]:
+        return self.on_runner(lambda program: program(arrays))

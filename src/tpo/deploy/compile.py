@@ -1,0 +1,168 @@
+"""Model in, shared library and manifest out: schedule, pack weights, build, check, put in place."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax
+
+import tpo
+from tpo import targets
+from tpo.deploy import manifest as manifests
+from tpo.deploy.artifact import load
+from tpo.deploy.manifest import Function, Manifest, ModelSource, TargetInfo, Tensor, Versions
+from tpo.deploy.verify import verify as verify_artifact
+from tpo.errors import CompileError, OutputError, ToolMissingError
+from tpo.frontend.model import Model, TensorSpec
+from tpo.hardware import Hardware
+from tpo.schedule import schedule_module
+from tpo.targets import Target
+from tpo.tasks import count_calls, describe, operators_of
+
+T = relax.transform
+# TVM's name for a function whose weights now arrive in the layout its schedule wants.
+PACKED = "_prepacked"
+
+Progress = Callable[[str], None]
+
+
+def compile(  # noqa: A001 (tpo.compile is the name users look for)
+    model: Model | str | Path,
+    output: str | Path,
+    target: str = targets.NATIVE,
+    threads: int | None = None,
+    verify: bool = True,
+) -> Manifest:
+    """Compile a model, or an ONNX file, into a shared library with a manifest beside it.
+
+    The library is compared with ONNX Runtime before it is put in place, unless `verify` is False or
+    it is for another machine.
+    """
+    if not isinstance(model, Model):
+        from tpo.frontend.load import load_onnx
+
+        model = load_onnx(model)
+    return compile_model(model, Path(output), targets.resolve(target, threads), threads, verify)
+
+
+def compile_model(
+    model: Model,
+    output: Path,
+    target: Target,
+    threads: int | None = None,
+    verify: bool = True,
+    progress: Progress = lambda line: None,
+) -> Manifest:
+    """`compile` for a resolved target; `progress` is told what is being done."""
+    check_output(output)
+    progress(f"scheduling for {target.name}")
+    module, rules = schedule_and_pack(model.module, target.hardware, target.tvm)
+    functions = _functions(model, module, rules)
+    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as folder:
+        library = Path(folder) / output.name
+        progress(f"building {len(functions)} functions")
+        build(module, target, library, model.name)
+        manifest = _manifest(model, target, functions, library, threads or target.hardware.cores)
+        manifests.write(manifest, library)
+        if verify and target.native:
+            progress("comparing with ONNX Runtime")
+            manifest = manifest.model_copy(update={"numeric_check": _check(library, model, output)})
+            manifests.write(manifest, library)
+        try:
+            for path in (library, manifests.manifest_path(library)):
+                path.replace(output.with_name(path.name))
+        except OSError as error:
+            raise OutputError(path=output, why=error.strerror) from error
+    return manifest
+
+
+def schedule_and_pack(module: Any, hw: Hardware, target: Any) -> tuple[Any, dict[str, str]]:
+    """Default schedules for every function, with constant weights already in the packed layout."""
+    module, rules = schedule_module(module.clone(), hw)
+    pack = [T.SplitLayoutRewritePreproc(), T.FoldConstant(), T.DeadCodeElimination()]
+    with target:
+        return tvm.transform.Sequential(pack)(module), rules
+
+
+def build(module: Any, target: Target, library: Path, name: str) -> None:
+    """Generate code for the scheduled module and link it into a shared library."""
+    try:
+        executable = tvm.compile(module, target.tvm)
+    except Exception as error:  # TVM raises many kinds; none of them is the user's doing
+        raise CompileError(name=name, why=str(error).strip().splitlines()[-1]) from error
+    try:
+        executable.export_library(str(library), cc=target.compiler)
+    except FileNotFoundError as error:
+        raise ToolMissingError(
+            tool=target.compiler, purpose="link the library", command="apt-get install g++"
+        ) from error
+    except RuntimeError as error:
+        raise CompileError(name=name, why=f"linking: {str(error).strip().splitlines()[-1]}") from error
+
+
+def check_output(output: Path) -> None:
+    """Refuse an output that cannot be written before any work is done."""
+    if output.is_dir():
+        raise OutputError(path=output, why="it is a folder")
+    if not output.parent.is_dir():
+        raise OutputError(path=output, why=f"there is no folder {output.parent}")
+    if not os.access(output.parent, os.W_OK) or (output.exists() and not os.access(output, os.W_OK)):
+        raise OutputError(path=output, why="permission denied")
+
+
+def _functions(model: Model, module: Any, rules: dict[str, str]) -> tuple[Function, ...]:
+    found = []
+    for name, calls in count_calls(module).items():
+        plain = name.removesuffix(PACKED)
+        task = describe(plain, model.module[plain], calls, operators_of(model.module, plain))
+        found.append(
+            Function(
+                name=name,
+                operators=task.operators,
+                calls=calls,
+                flops=task.flops,
+                bytes=task.bytes,
+                scheduled_by=rules[plain],
+            )
+        )
+    return tuple(found)
+
+
+def _manifest(
+    model: Model, target: Target, functions: tuple[Function, ...], library: Path, threads: int
+) -> Manifest:
+    return Manifest(
+        model=ModelSource(name=model.name, path=str(model.path.resolve()), sha256=model.sha256),
+        inputs=tuple(map(_tensor, model.inputs)),
+        outputs=tuple(map(_tensor, model.outputs)),
+        target=TargetInfo(
+            name=target.name,
+            tvm=str(target.tvm),
+            arch=target.arch,
+            features=tuple(targets.required_features(target)),
+        ),
+        versions=Versions(
+            tpo=tpo.__version__, tvm=tvm.__version__, llvm=str(tvm.target.codegen.llvm_version_major())
+        ),
+        threads=threads,
+        functions=functions,
+        library=manifests.describe_library(library),
+        created=manifests.now(),
+    )
+
+
+def _tensor(spec: TensorSpec) -> Tensor:
+    return Tensor(name=spec.name, shape=spec.shape, dtype=spec.dtype)
+
+
+def _check(library: Path, model: Model, output: Path) -> manifests.NumericCheck:
+    with load(library) as artifact:
+        report = verify_artifact(artifact, model.source)
+    replace(report, library=str(output)).require()
+    return report.numeric_check()

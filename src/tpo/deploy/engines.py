@@ -1,0 +1,129 @@
+"""What a benchmark can compare, each in a process of its own: `python -m tpo.deploy.engines`.
+
+The process reads one JSON object per line from stdin and answers each with one on stdout:
+first a job (see `Job`), answered when the engine is loaded and has written its outputs; then any
+number of turns {"seconds": s, "runs": n}, each answered with the seconds every run took.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+from tpo.deploy.arrays import load_npz, save_npz
+from tpo.deploy.inputs import Array
+from tpo.errors import TpoError
+
+WARM_UP_RUNS = 2
+
+
+@dataclass(frozen=True)
+class Job:
+    """What an engine process is to run; paths as text, because it travels as JSON."""
+
+    engine: str
+    library: str
+    model: str
+    threads: int
+    inputs: str
+    outputs: str
+
+    def line(self) -> str:
+        """The job as one line of the protocol."""
+        return json.dumps(asdict(self))
+
+
+class Engine(Protocol):
+    """Something that runs a model on numpy arrays. To add one, implement this and list it in ENGINES."""
+
+    version: str
+
+    def run(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Outputs by name; this call is what is timed."""
+
+
+class TpoEngine:
+    """The compiled library, called as a Python user calls it."""
+
+    def __init__(self, job: Job) -> None:
+        from tpo.deploy.artifact import load
+
+        self.artifact = load(job.library, threads=job.threads)
+        self.version = self.artifact.manifest.versions.tpo
+
+    def run(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Run the artifact."""
+        return self.artifact.run(inputs)
+
+
+class OnnxRuntimeEngine:
+    """ONNX Runtime with all its graph optimisations."""
+
+    def __init__(self, job: Job) -> None:
+        from tpo.deploy.reference import Reference
+
+        self.reference = Reference(job.model, threads=job.threads, optimised=True)
+        self.version = self.reference.version
+
+    def run(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Run the session."""
+        return self.reference.run(inputs)
+
+
+ENGINES: dict[str, Callable[[Job], Engine]] = {"tpo": TpoEngine, "onnxruntime": OnnxRuntimeEngine}
+
+
+def time_runs(engine: Engine, inputs: Mapping[str, Array], seconds: float, runs: int) -> list[float]:
+    """Seconds of each run, for at least `seconds` and at least `runs` runs, after warming up."""
+    for _ in range(WARM_UP_RUNS):
+        engine.run(inputs)
+    times: list[float] = []
+    gc.collect()
+    gc.disable()
+    try:
+        end = time.perf_counter() + seconds
+        while len(times) < runs or time.perf_counter() < end:
+            start = time.perf_counter()
+            engine.run(inputs)
+            times.append(time.perf_counter() - start)
+    finally:
+        gc.enable()
+    return times
+
+
+def serve(requests: TextIO, answers: TextIO) -> None:
+    """Answer requests until there are no more."""
+
+    def answer(**fields: Any) -> None:
+        print(json.dumps(fields), file=answers, flush=True)
+
+    try:
+        job = Job(**json.loads(requests.readline()))
+        inputs = load_npz(Path(job.inputs))
+        engine = ENGINES[job.engine](job)
+        save_npz(Path(job.outputs), engine.run(inputs))
+    except TpoError as error:
+        answer(error=str(error))
+        return
+    answer(version=engine.version)
+    for line in requests:
+        turn = json.loads(line)
+        answer(times=time_runs(engine, inputs, turn["seconds"], turn["runs"]))
+
+
+def main() -> None:
+    """Keep stdout for answers alone: what libraries print goes to stderr."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    serve(sys.stdin, answers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""One thread that owns a loaded library and its pool of TVM workers, and does all its runs."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tpo.deploy.inputs import Array, numpy_dtype
+from tpo.deploy.manifest import Manifest, Tensor
+from tpo.errors import ArtifactError
+
+# TVM's name for "the listed CPUs are shared by all workers": none of them is tied to one CPU.
+_SHARE_ALL_CORES = -3
+# What code compiled by TVM may assume of every buffer.
+_ALIGNMENT = 64
+
+_Result = TypeVar("_Result")
+
+
+class _Request:
+    """A piece of work, and the place its result or error is put."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.work = work
+        self.result: Any = None
+        self.error: BaseException | None = None
+        # A lock taken by the caller and released by the runner is the cheapest signal there is.
+        self.done = threading.Lock()
+        self.done.acquire()
+
+
+class _Line:
+    """Requests waiting for their turn, until it is closed."""
+
+    def __init__(self) -> None:
+        self.waiting: SimpleQueue[_Request | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._open = True
+
+    def join(self, request: _Request) -> bool:
+        """Queue up; False when closed: nobody would ever serve the request."""
+        with self._lock:
+            if self._open:
+                self.waiting.put(request)
+            return self._open
+
+    def close(self) -> None:
+        """Serve who is waiting, and nobody after them."""
+        with self._lock:
+            if self._open:
+                self._open = False
+                self.waiting.put(None)
+
+
+class Runner:
+    """A thread that does one piece of work after the other, in the order they were handed in.
+
+    An executor of `concurrent.futures` would do, with more Python between a call and its answer.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._line = _Line()
+        self._thread = threading.Thread(target=_serve, args=(self._line,), name=name, daemon=True)
+        self._thread.start()
+        # Also called when the runner is forgotten, and at interpreter exit.
+        self._finish = weakref.finalize(self, _stop, self._line, self._thread, os.getpid())
+
+    def do(self, work: Callable[[], _Result]) -> _Result:
+        """Have `work` done on the runner's thread; return its result or raise its error."""
+        request = _Request(work)
+        if not self._line.join(request):
+            raise RunnerStoppedError
+        request.done.acquire()
+        if request.error is not None:
+            raise request.error
+        result: _Result = request.result
+        return result
+
+    def stop(self) -> None:
+        """Let work already handed in finish, then end the thread; stopping twice is harmless."""
+        self._finish()
+
+
+class RunnerStoppedError(Exception):
+    """Work was handed to a runner that had been stopped."""
+
+
+def _serve(line: _Line) -> None:
+    while (request := line.waiting.get()) is not None:
+        try:
+            request.result = request.work()
+        except BaseException as error:
+            # It is the caller's, whatever it is; this thread must live to serve the next one.
+            request.error = error
+        request.done.release()
+        # Holding on to it would keep the caller's arrays alive until the next call.
+        del request
+
+
+def _stop(line: _Line, thread: threading.Thread, owner: int) -> None:
+    # In a forked child the thread does not exist, and joining it would never end.
+    if os.getpid() == owner:
+        line.close()
+        if thread is not threading.current_thread():
+            thread.join()
+
+
+class Program:
+    """The Relax virtual machine and its input buffers; used on the runner's thread only."""
+
+    def __init__(self, path: Path, manifest: Manifest, threads: int) -> None:
+        """Size this (fresh) thread's worker pool, then load the library."""
+        # Otherwise TVM ties workers to single CPUs, and two artifacts to the same ones.
+        os.environ.setdefault("TVM_BIND_THREADS", "0")
+        import tvm
+        from tvm.runtime.vm import VirtualMachine
+
+        cpus = sorted(os.sched_getaffinity(0))
+        listed = [str(cpus[worker % len(cpus)]) for worker in range(threads)]
+        tvm.get_global_func("runtime.config_threadpool")(_SHARE_ALL_CORES, threads, listed)
+        self.outputs = manifest.outputs
+        try:
+            self.module = tvm.runtime.load_module(str(path.resolve()))
+            self.machine = VirtualMachine(self.module, tvm.cpu())
+            self.main = self.machine["main"]
+            self.buffers, self._views = _make_buffers(manifest.inputs)
+        except (RuntimeError, AttributeError, ValueError, TypeError) as error:
+            why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise ArtifactError(path=path, why=f"TVM cannot load it ({why})") from error
+
+    def __call__(self, arrays: list[Array]) -> list[Array]:
+        """Outputs for these inputs, both in the model's order."""
+        self.set_inputs(arrays)
+        return self.collect(self.compute())
+
+    def set_inputs(self, arrays: list[Array]) -> None:
+        """Copy the inputs into buffers as aligned as compiled code expects them."""
+        for buffer, view, array in zip(self.buffers, self._views, arrays, strict=True):
+            if view is None:
+                buffer.copyfrom(array)
+            else:
+                np.copyto(view, array)
+
+    def compute(self) -> Any:
+        """Run on the inputs that were set last; the result is TVM's own."""
+        return self.main(*self.buffers)
+
+    def collect(self, result: Any) -> list[Array]:
+        """A result of `compute` as numpy arrays that nothing else refers to."""
+        tensors = [result] if hasattr(result, "numpy") else list(result)
+        return [_to_numpy(tensor, spec) for tensor, spec in zip(tensors, self.outputs, strict=True)]
+
+
+def _make_buffers(specs: tuple[Tensor, ...]) -> tuple[list[Any], list[Array | None]]:
+    """A TVM tensor for every input, with a numpy view of the same memory where numpy knows the dtype."""
+    import tvm
+
+    tensors: list[Any] = []
+    views: list[Array | None] = []
+    for spec in specs:
+        dtype = numpy_dtype(spec.dtype)
+        size = int(np.prod(spec.shape, dtype=np.int64)) * dtype.itemsize
+        if size == 0 or dtype.kind == "V" or dtype.isbuiltin != 1:
+            tensors.append(tvm.runtime.empty(spec.shape, spec.dtype, tvm.cpu()))
+            views.append(None)
+            continue
+        memory = np.zeros(size + _ALIGNMENT, np.uint8)
+        start = -memory.ctypes.data % _ALIGNMENT
+        view = memory[start : start + size].view(dtype).reshape(spec.shape)
+        tensors.append(tvm.runtime.from_dlpack(view))
+        views.append(view)
+    return tensors, views
+
+
+def _to_numpy(tensor: Any, spec: Tensor) -> Array:
+    dtype = numpy_dtype(spec.dtype)
+    array: Array
+    if dtype.isbuiltin == 1 and 0 not in tensor.shape:
+        array = np.from_dlpack(tensor).copy()
+    else:
+        array = tensor.numpy().astype(dtype, copy=False)
+    return array

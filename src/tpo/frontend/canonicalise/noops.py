@@ -1,0 +1,108 @@
+"""Operators that do nothing, or that two of make one."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from tpo.frontend.canonicalise.engine import Graph, Rule, operator
+from tpo.frontend.canonicalise.match import constant, is_float, scalar, shape
+
+
+def neutral_operand(call: Any, graph: Graph) -> Any:
+    """X + 0, x - 0, x * 1, x / 1 and x ** 1 are x."""
+    name = operator(call)
+    if name not in ("add", "subtract", "multiply", "divide", "power"):
+        return None
+    neutral = 0.0 if name in ("add", "subtract") else 1.0
+    left, right = call.args
+    if _is_filled_with(right, neutral) and shape(left) == shape(call):
+        return left
+    if name in ("add", "multiply") and _is_filled_with(left, neutral) and shape(right) == shape(call):
+        return right
+    return None
+
+
+def _is_filled_with(expr: Any, value: float) -> bool:
+    array = constant(expr)
+    return array is not None and bool(np.all(array == value))
+
+
+def same_type_cast(call: Any, graph: Graph) -> Any:
+    """Casting to the type a tensor already has."""
+    if operator(call) == "astype" and str(call.args[0].ty.dtype) == str(call.ty.dtype):
+        return call.args[0]
+    return None
+
+
+def single_concat(call: Any, graph: Graph) -> Any:
+    """Concatenating one tensor."""
+    if operator(call) == "concat" and isinstance(call.args[0], relax.Tuple) and len(call.args[0].fields) == 1:
+        return call.args[0].fields[0]
+    return None
+
+
+def whole_slice(call: Any, graph: Graph) -> Any:
+    """Slicing out everything, or broadcasting to the shape a tensor already has."""
+    if operator(call) == "broadcast_to" and shape(call.args[0]) == shape(call):
+        return call.args[0]
+    if operator(call) != "strided_slice" or shape(call.args[0]) != shape(call) or shape(call) is None:
+        return None
+    strides = call.args[4].fields if len(call.args) > 4 and isinstance(call.args[4], relax.Tuple) else []
+    return call.args[0] if all(int(getattr(step, "value", step)) == 1 for step in strides) else None
+
+
+def subtraction_of_constant(call: Any, graph: Graph) -> Any:
+    """X - c is x + (-c), which joins other shifts."""
+    value = constant(call.args[1]) if operator(call) == "subtract" and is_float(call) else None
+    if value is None or constant(call.args[0]) is not None:
+        return None
+    return relax.op.add(call.args[0], relax.const(-value))
+
+
+def division_by_constant(call: Any, graph: Graph) -> Any:
+    """X / c is x * (1 / c), which is cheaper and joins other products."""
+    if operator(call) != "divide" or not is_float(call):
+        return None
+    divisor = constant(call.args[1])
+    if divisor is None or constant(call.args[0]) is not None or not np.all(np.abs(divisor) > 1e-20):
+        return None
+    return relax.op.multiply(call.args[0], relax.const((1.0 / divisor).astype(divisor.dtype)))
+
+
+def clamp(call: Any, graph: Graph) -> Any:
+    """min(max(x, lo), hi), max(min(x, hi), lo) with constant bounds are one clip."""
+    if operator(call) not in ("minimum", "maximum") or not is_float(call):
+        return None
+    other = "maximum" if operator(call) == "minimum" else "minimum"
+    bound, inner = _bounded(call)
+    inner_call = None if inner is None else graph.call(inner, other)
+    if inner_call is None or bound is None:
+        return None
+    inner_bound, x = _bounded(inner_call)
+    if inner_bound is None or shape(x) != shape(call):
+        return None
+    low, high = (inner_bound, bound) if other == "maximum" else (bound, inner_bound)
+    return relax.op.clip(x, low, high) if low <= high and not math.isnan(low + high) else None
+
+
+def _bounded(call: Any) -> tuple[float | None, Any]:
+    for bound, x in ((call.args[1], call.args[0]), (call.args[0], call.args[1])):
+        value = scalar(bound)
+        if value is not None:
+            return value, x
+    return None, None
+
+
+RULES: tuple[Rule, ...] = (
+    neutral_operand,
+    same_type_cast,
+    single_concat,
+    whole_slice,
+    subtraction_of_constant,
+    division_by_constant,
+    clamp,
+)

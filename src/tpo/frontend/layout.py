@@ -1,0 +1,18 @@
+"""Convolutions in NHWC, with no transpose left that a person would not write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from tpo.frontend.canonicalise import canonicalise
+
+NHWC = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
+
+
+def convert_layout(mod: Any) -> Any:
+    """Channels-last convolutions; layouts flow through what lies between them, then views are tidied."""
+    convert = tvm.transform.Sequential([relax.transform.ConvertLayout(NHWC), relax.transform.Normalize()])
+    return canonicalise(convert(mod))

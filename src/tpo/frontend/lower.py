@@ -1,0 +1,119 @@
+"""From operators to loop nests: legalise, fuse, and mark the buffers whose layout is ours to choose."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+from tvm.ir import GenericConst, GlobalVar, Op
+
+from tpo.frontend.canonicalise.engine import operator
+
+T = relax.transform
+
+# Module attribute: name of a function -> the operators it computes, in order.
+OPERATORS = "tpo.operators"
+
+
+def legalise(mod: Any) -> Any:
+    """Every operator becomes a call of a TensorIR function."""
+    return tvm.transform.Sequential([T.LegalizeOps(), T.AnnotateTIROpPattern(), T.FoldConstant()])(mod)
+
+
+def fuse(mod: Any) -> Any:
+    """Operators that belong together become one function, named after them: conv2d_add_relu_2."""
+    mod = tvm.transform.Sequential([T.FuseOps(), T.DeadCodeElimination()])(mod)
+    operators = {
+        var.name_hint: _operators(mod, var)
+        for var in mod.get_global_vars()
+        if isinstance(mod[var], tirx.PrimFunc) or "Primitive" in (mod[var].attrs or {})
+    }
+    fused = tvm.transform.Sequential([T.FuseTIR(), T.DeadCodeElimination()])(mod)
+    return _rename(fused, operators)
+
+
+def mark_layout_free(mod: Any) -> Any:
+    """Record which parameters of each function are constants in every call: schedules may pack those.
+
+    TVM's AttachAttrLayoutFreeBuffers does the same but renames every function it touches.
+    """
+    constant: dict[str, set[int]] = {}
+    for call in find_calls(mod):
+        found = {k for k, arg in enumerate(call.args[1].fields) if isinstance(arg, GenericConst)}
+        name = call.args[0].name_hint
+        constant[name] = constant.get(name, found) & found
+    marked = mod.clone()
+    for name, positions in constant.items():
+        var = mod.get_global_var(name)
+        marked.update_func(var, mod[var].with_attr("layout_free_buffers", sorted(positions)))
+    return marked
+
+
+def find_calls(mod: Any) -> list[Any]:
+    """All calls of TensorIR functions in `main`."""
+    calls: list[Any] = []
+    tvm_ffi.structural_walk(mod["main"].body, (relax.Call, lambda call: calls.append(call)))
+    return [call for call in calls if operator(call) == "call_tir"]
+
+
+def _operators(mod: Any, var: Any) -> list[str]:
+    """Operators of a function: those a fused one calls, or the one a plain one was made for."""
+    func = mod[var]
+    if isinstance(func, tirx.PrimFunc):
+        return [_operator_name(var.name_hint)]
+    called: list[str] = []
+    tvm_ffi.structural_walk(func.body, (GlobalVar, lambda callee: called.append(callee.name_hint)))
+    return [_operator_name(name) for name in called]
+
+
+def _operator_name(function: str) -> str:
+    """Legalisation numbers functions of the same operator: conv2d17 -> conv2d.
+
+    >>> _operator_name("conv2d17"), _operator_name("max_pool2d"), _operator_name("add4")
+    ('conv2d', 'max_pool2d', 'add')
+    """
+    known = {name.rpartition(".")[2] for name in Op.list_op_names() if name.startswith("relax.")}
+    name = function
+    while name not in known and re.search(r"\d$", name):
+        name = name[:-1]
+    return name if name in known else re.sub(r"\d+$", "", function)
+
+
+def _rename(mod: Any, operators: dict[str, list[str]]) -> Any:
+    renamer = _Renamer(mod, operators)
+    main = renamer.visit_expr(mod["main"])
+    renamed = renamer.builder_.get()
+    renamed["main"] = main
+    renamed = T.DeadCodeElimination()(renamed)
+    return renamed.with_attr(OPERATORS, renamer.named)
+
+
+@relax.expr_functor.mutator
+class _Renamer(relax.PyExprMutator):  # type: ignore[misc]
+    """Gives every called TensorIR function a name made of its operators."""
+
+    def __init__(self, mod: Any, operators: dict[str, list[str]]) -> None:
+        super().__init__()
+        self.mod = mod
+        self.operators = operators
+        self.named: dict[str, list[str]] = {}
+        self.done: dict[str, Any] = {}
+
+    def visit_global_var_(self, var: Any) -> Any:
+        old = var.name_hint
+        if old not in self.done:
+            operators = self.operators.get(old, [old])
+            func = self.mod[var].without_attr("global_symbol")
+            self.done[old] = self.builder_.add_func(func, self._free_name("_".join(operators)))
+            self.named[self.done[old].name_hint] = operators
+        return self.done[old]
+
+    def _free_name(self, wanted: str) -> str:
+        name, count = wanted, 1
+        while name in self.named or name == "main":
+            count += 1
+            name = f"{wanted}_{count}"
+        return name

@@ -1,0 +1,181 @@
+"""What to compile for: "native", a preset of `configs/targets/`, or a TOML file of the user's."""
+
+from __future__ import annotations
+
+import importlib
+import platform
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tpo.errors import TargetError, UsageError
+from tpo.hardware import (
+    Caches,
+    Hardware,
+    available_cores,
+    code_features,
+    host_caches,
+    host_cpu_name,
+    host_features,
+    target_arch,
+    target_features,
+)
+from tpo.resources import folder
+
+# The standard library has it since 3.11; tomli is the same module for 3.10.
+tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+
+NATIVE = "native"
+MAX_THREADS = 1024
+
+
+@dataclass(frozen=True)
+class Target:
+    """A CPU to compile for. `native` says that this machine can run what is compiled for it."""
+
+    name: str
+    tvm: Any
+    hardware: Hardware
+    compiler: str
+    native: bool
+
+    @property
+    def arch(self) -> str:
+        """Architecture, as `platform.machine()` would name it there."""
+        return self.hardware.arch
+
+
+class _Cpu(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    triple: str
+    mcpu: str
+    mattr: list[str] = []
+    cores: int = Field(ge=1, le=MAX_THREADS)
+    compiler: str
+
+
+class _CacheSizes(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    l1_kib: int = Field(ge=1)
+    l2_kib: int = Field(ge=1)
+    l3_kib: int = Field(ge=0)
+    line_bytes: int = Field(default=64, ge=16)
+
+    def caches(self) -> Caches:
+        return Caches(self.l1_kib * 1024, self.l2_kib * 1024, self.l3_kib * 1024, self.line_bytes)
+
+
+class _Preset(BaseModel):
+    """The content of a target file."""
+
+    model_config = ConfigDict(extra="forbid")
+    cpu: _Cpu
+    cache: _CacheSizes
+
+
+def known_targets() -> list[str]:
+    """Names `resolve` understands, without the user's own files."""
+    return [NATIVE, *sorted(path.stem for path in (folder("configs") / "targets").glob("*.toml"))]
+
+
+def resolve(text: str, threads: int | None = None) -> Target:
+    """The target called `text`; `threads` is the number of cores schedules are made for.
+
+    >>> resolve("x86-64-v3", threads=2).hardware.isa
+    'avx2'
+    """
+    if threads is not None and not 1 <= threads <= MAX_THREADS:
+        raise UsageError(
+            why=f"cannot compile for {threads} threads", advice=f"give a number from 1 to {MAX_THREADS}"
+        )
+    if text == NATIVE:
+        return _native(threads)
+    shipped = folder("configs") / "targets" / f"{text}.toml"
+    if text in known_targets():
+        return _from_file(shipped, text, threads)
+    if text.endswith(".toml"):
+        return _from_file(Path(text), Path(text).stem, threads)
+    raise _refuse(text, "there is no such target")
+
+
+def required_features(target: Target) -> list[str]:
+    """Features (LLVM's names) a CPU must have to run what is compiled for the target."""
+    features = target_features(target.tvm)
+    return [name for name in code_features(target.arch) if name in features]
+
+
+def missing_features(required: list[str]) -> list[str]:
+    """Those of the required features that this machine lacks, in the given order."""
+    present = host_features()
+    return [name for name in required if name not in present]
+
+
+def _refuse(text: str, why: str) -> TargetError:
+    return TargetError(target=text, why=why, known=f"{', '.join(known_targets())}, or a path to a .toml file")
+
+
+def _native(threads: int | None) -> Target:
+    import tvm
+    from tvm.target import codegen
+
+    mcpu = str(codegen.llvm_get_system_cpu())
+    present = host_features()
+    promised = target_features(tvm.target.Target({"kind": "llvm", "mcpu": mcpu}))
+    # Hypervisors mask features, and an LLVM older than the CPU knows it only as something generic.
+    checked = code_features(platform.machine())
+    mattr = [f"-{name}" for name in checked if name in promised and name not in present]
+    mattr += [f"+{name}" for name in checked if name in present and name not in promised]
+    config: dict[str, Any] = {"kind": "llvm", "mcpu": mcpu, "num-cores": threads or available_cores()}
+    if mattr:
+        config["mattr"] = mattr
+    target = tvm.target.Target(config)
+    hardware = Hardware.from_target(target, host_caches(), host_cpu_name())
+    return Target(NATIVE, target, hardware, _host_compiler(), native=True)
+
+
+def _from_file(path: Path, name: str, threads: int | None) -> Target:
+    preset = _read(path)
+    import tvm
+    from tvm.target import codegen
+
+    cpu = preset.cpu
+    if not codegen.llvm_is_valid_cpu(cpu.mcpu, cpu.triple):
+        raise _refuse(str(path), f"LLVM has no CPU {cpu.mcpu!r} for {cpu.triple!r}")
+    config: dict[str, Any] = {
+        "kind": "llvm",
+        "mtriple": cpu.triple,
+        "mcpu": cpu.mcpu,
+        "num-cores": threads or cpu.cores,
+    }
+    if cpu.mattr:
+        config["mattr"] = cpu.mattr
+    target = tvm.target.Target(config)
+    hardware = Hardware.from_target(target, preset.cache.caches(), name)
+    same_arch = target_arch(target) == platform.machine()
+    compiler = _host_compiler() if same_arch else cpu.compiler
+    made = Target(name, target, hardware, compiler, native=False)
+    runs_here = same_arch and not missing_features(required_features(made))
+    return Target(name, target, hardware, compiler, native=runs_here)
+
+
+def _read(path: Path) -> _Preset:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        return _Preset.model_validate(content)
+    except OSError as error:
+        raise _refuse(str(path), f"the file cannot be read ({error.strerror})") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise _refuse(str(path), f"it is not valid TOML ({error})") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise _refuse(str(path), f"{where}: {first['msg']}") from error
+
+
+def _host_compiler() -> str:
+    """The C++ compiler that links libraries for this machine."""
+    return next((name for name in ("c++", "g++", "clang++") if shutil.which(name)), "c++")

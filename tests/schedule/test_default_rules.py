@@ -1,0 +1,173 @@
+"""Every default schedule computes what the unscheduled function does, and is what its rule promises."""
+
+import numpy as np
+import pytest
+import tvm
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tvm import relax, tirx, topi
+from tvm.ir import GenericConst
+
+from support.converter_runs import run_module
+from tpo.deploy.compile import schedule_and_pack
+from tpo.frontend import lower
+from tpo.schedule import UNSCHEDULED, analysis, load_rule, schedule_function
+from tpo.targets import resolve
+
+NATIVE = resolve("native")
+RNG = np.random.default_rng(11)
+
+
+def const(*shape: int):
+    return relax.const(RNG.standard_normal(shape).astype("float32"))
+
+
+def conv(cin, cout, k=3, groups=1, strides=1, padding=1, dilation=1, epilogue=True):
+    def build(x):
+        y = relax.op.nn.conv2d(
+            x,
+            const(k, k, cin // groups, cout),
+            strides=strides,
+            padding=padding,
+            dilation=dilation,
+            groups=groups,
+            data_layout="NHWC",
+            kernel_layout="HWIO",
+        )
+        return relax.op.nn.relu(relax.op.add(y, const(1, 1, 1, cout))) if epilogue else y
+
+    return build
+
+
+def gated(x):
+    """A convolution of one pixel, spread over the whole map: the epilogue is larger than the conv."""
+    gate = conv(16, 16, k=1, padding=0, epilogue=False)(relax.op.mean(x, [1, 2], keepdims=True))
+    return relax.op.multiply(x, relax.op.sigmoid(gate))
+
+
+WORKLOADS = {
+    "conv3x3": ((1, 14, 14, 32), conv(32, 64), "contraction"),
+    "conv3x3 without epilogue": ((1, 7, 7, 16), conv(16, 32, epilogue=False), "contraction"),
+    "conv1x1 strided": ((1, 14, 14, 32), conv(32, 48, k=1, padding=0, strides=2), "contraction"),
+    "conv dilated, batch 2": ((2, 9, 9, 8), conv(8, 16, padding=2, dilation=2), "contraction"),
+    "conv of 3 channels": ((1, 23, 23, 3), conv(3, 24, k=7, strides=2, padding=3), "contraction"),
+    "conv grouped": ((1, 10, 10, 32), conv(32, 64, groups=4), "contraction"),
+    "conv to 1000 classes": ((1, 13, 13, 16), conv(16, 1000, k=1, padding=0), "contraction"),
+    "conv to a prime": ((1, 13, 13, 8), conv(8, 17), "contraction"),
+    "depthwise": ((1, 12, 12, 32), conv(32, 32, groups=32), "reduction"),
+    "conv gating a map": ((1, 6, 6, 16), gated, None),
+    "dense": (
+        (1, 96),
+        lambda x: relax.op.add(relax.op.matmul(x, const(96, 40)), const(1, 40)),
+        "contraction",
+    ),
+    "matmul": ((24, 48), lambda x: relax.op.nn.gelu(relax.op.matmul(x, const(48, 64))), "contraction"),
+    "matmul of primes": ((29, 31), lambda x: relax.op.matmul(x, const(31, 37)), "contraction"),
+    "matmul to one column": ((8, 64), lambda x: relax.op.matmul(x, const(64, 1)), None),
+    "batch matmul": ((3, 8, 16), lambda x: relax.op.matmul(x, relax.op.permute_dims(x, [0, 2, 1])), None),
+    "constant on the left": ((16, 24), lambda x: relax.op.matmul(const(12, 16), x), "contraction"),
+    "max pool": (
+        (1, 15, 15, 32),
+        lambda x: relax.op.nn.max_pool2d(x, [3, 3], [2, 2], [1, 1], layout="NHWC"),
+        "reduction",
+    ),
+    "global mean": ((1, 7, 7, 64), lambda x: relax.op.mean(x, [1, 2], keepdims=True), "reduction"),
+    "mean of the last axis": ((5, 6, 48), lambda x: relax.op.mean(x, [-1]), "reduction"),
+    "sum of everything": ((7, 9), lambda x: relax.op.sum(x), "reduction"),
+    "argmax": ((6, 40), lambda x: relax.op.argmax(x, 1), None),
+    "softmax": ((4, 33), lambda x: relax.op.nn.softmax(x), "reduction"),
+    "softmax of the first axis": ((32, 16), lambda x: relax.op.nn.softmax(x, 0), "reduction"),
+    "layer norm": ((4, 9, 64), lambda x: relax.op.nn.layer_norm(x, const(64), const(64), [-1]), "reduction"),
+    "cumulative sum": ((4, 16), lambda x: relax.op.cumsum(x, 1), None),
+    "elementwise": ((3, 5, 64), lambda x: relax.op.exp(relax.op.add(x, const(64))), "elementwise"),
+    "scalar": ((), lambda x: relax.op.add(x, relax.const(1.0, "float32")), "elementwise"),
+    "transpose": ((1, 3, 20, 20), lambda x: relax.op.permute_dims(x, [0, 2, 3, 1]), "elementwise"),
+    "concat": ((1, 5, 5, 24), lambda x: relax.op.concat([x, relax.op.nn.relu(x)], 3), None),
+    "large elementwise": ((64, 1024), lambda x: relax.op.tanh(x), "elementwise"),
+}
+
+
+def workload(name: str):
+    """The fused module of a workload."""
+    shape, build, _ = WORKLOADS[name]
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(shape, "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit_output(builder.normalize(build(x)))
+        builder.emit_func_output(y)
+    module = builder.get()
+    with tvm.target.Target("llvm"):
+        for stage in (lower.legalise, lower.fuse, lower.mark_layout_free):
+            module = stage(module)
+    return module
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_same_numbers_as_unscheduled(name):
+    shape, _, expected_rule = WORKLOADS[name]
+    module = workload(name)
+    feeds = {"x": RNG.standard_normal(shape).astype("float32")}
+    want = run_module(module, feeds)
+    scheduled, rules = schedule_and_pack(module, NATIVE.hardware, NATIVE.tvm)
+    got = run_module(scheduled, feeds)
+    for have, expected in zip(got, want, strict=True):
+        np.testing.assert_allclose(have, expected, rtol=1e-4, atol=1e-4)
+    assert expected_rule is None or set(rules.values()) == {expected_rule}
+
+
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"])
+@given(rows=st.integers(1, 4000), columns=st.integers(1, 4000))
+@settings(max_examples=60, deadline=None)
+def test_a_register_tile_divides_the_output_and_fits_the_register_file(target, rows, columns):
+    hw = resolve(target).hardware
+    lanes, tile_rows, vectors = load_rule("contraction").choose_tile(rows, columns, "float32", hw)
+    assert rows % tile_rows == 0
+    assert columns % (lanes * vectors) == 0
+    assert tile_rows * vectors + vectors + 1 <= hw.vector_registers
+
+
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"])
+def test_vectors_are_as_wide_as_the_target_has_them(target):
+    hw = resolve(target).hardware
+    func, rule = schedule_function(workload("conv3x3")["conv2d_add_relu"], hw)
+    loops = analysis.find(tirx.For, func.body)
+    lanes = {int(loop.extent) for loop in loops if loop.kind == tirx.ForKind.VECTORIZED}
+    assert rule == "contraction"
+    assert lanes == {hw.lanes("float32")}
+
+
+@pytest.mark.parametrize("name", ["conv3x3", "dense", "depthwise", "large elementwise", "max pool"])
+def test_the_loops_are_vectorised(name):
+    kinds = _loop_kinds(name)
+    assert tirx.ForKind.VECTORIZED in kinds
+
+
+@pytest.mark.parametrize("name, parallel", [("conv3x3", True), ("large elementwise", True), ("dense", False)])
+def test_threads_are_woken_for_enough_work_only(name, parallel):
+    assert (tirx.ForKind.PARALLEL in _loop_kinds(name)) == parallel
+
+
+def _loop_kinds(name: str) -> set[int]:
+    module = workload(name)
+    func = next(f for f in module.functions.values() if isinstance(f, tirx.PrimFunc))
+    scheduled, rule = schedule_function(func, NATIVE.hardware)
+    assert rule != UNSCHEDULED
+    return {loop.kind for loop in analysis.find(tirx.For, scheduled.body)}
+
+
+def test_constant_weights_are_packed_at_compile_time():
+    module = workload("conv3x3")
+    scheduled, _ = schedule_and_pack(module, NATIVE.hardware, NATIVE.tvm)
+    call = lower.find_calls(scheduled)[0]
+    weight = next(arg for arg in call.args[1].fields if isinstance(arg, GenericConst) and arg.ty.ndim == 5)
+    assert int(weight.ty.shape.values[-1]) % NATIVE.hardware.lanes("float32") == 0
+    assert [param.name for param in scheduled["main"].params] == ["x"]
+
+
+def test_a_function_no_rule_understands_is_left_alone():
+    x = tvm.te.placeholder((8,), name="x")
+    func = tvm.te.create_prim_func([x, topi.sort(x)])
+    same, rule = schedule_function(func, NATIVE.hardware)
+    assert rule == UNSCHEDULED
+    assert same.same_as(func)

@@ -76,7 +76,12 @@ def test_preset_beyond_this_cpu_is_not_native(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "expected", "forbidden"),
-    [("x86-64-v2", r"%xmm", r"%ymm|vfmadd"), ("x86-64-v3", r"%ymm", r"%zmm"), ("x86-64-v4", r"%zmm", "$^")],
+    [
+        ("x86-64-v2", r"%xmm", r"%ymm|vfmadd"),
+        ("x86-64-v3", r"%ymm", r"%zmm"),
+        ("x86-64-v4", r"%zmm", "$^"),
+        ("aarch64", r"v\d+\.4s", "$^"),
+    ],
 )
 def test_code_uses_the_instructions_of_the_preset(name, expected, forbidden):
     target = resolve(name)

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from tpo.tasks import extract_tasks as extract_tasks
 
 __version__ = "0.1.0"
+
+# Otherwise TVM pins the first thread that runs a kernel to half of the CPUs, and its children with it.
+os.environ.setdefault("TVM_BIND_THREADS", "0")
 
 # Imported on first use: `tpo.load` must not pull in the compiler's frontend, nor `tpo --help` TVM.
 _HOMES = {

@@ -75,7 +75,8 @@ ARM_FEATURES = {
 _FEATURES_OF = {"x86_64": X86_FEATURES, "aarch64": ARM_FEATURES}
 
 # isa -> (feature that gives it, bytes of a vector register, architectural vector registers); widest first.
-_VECTOR_UNITS = {
+_VectorUnits = dict[str, tuple[str | None, int, int]]
+_VECTOR_UNITS: dict[str, _VectorUnits] = {
     "x86_64": {
         "avx512": ("avx512vl", 64, 32),
         "avx2": ("avx2", 32, 16),
@@ -85,7 +86,7 @@ _VECTOR_UNITS = {
     },
     "aarch64": {"neon": (None, 16, 32)},
 }
-_UNKNOWN_UNIT = {"generic": (None, 16, 16)}
+_UNKNOWN_UNIT: _VectorUnits = {"generic": (None, 16, 16)}
 
 
 @dataclass(frozen=True)

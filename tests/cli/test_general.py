@@ -1,5 +1,7 @@
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -84,6 +86,17 @@ def test_a_reader_that_leaves_early_is_no_error():
     assert "Traceback" not in writer.stderr.read()
     writer.stderr.close()
     assert writer.wait() in (0, 1)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_is_documented(command, capsys):
+    text = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
+    section = text.split(f"## tpo {command}\n")[1].split("\n## ")[0]
+    cli.run([command, "--help"])
+    options = set(re.findall(r"--[a-z-]+", capsys.readouterr().out)) - {"--help"}
+    # They are documented in one form of the pair each.
+    options -= {"--output", "--verify"}
+    assert {option for option in options if option not in section} == set()
 
 
 def test_count():

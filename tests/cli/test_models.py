@@ -1,5 +1,7 @@
 import json
 import os
+import platform
+import shutil
 
 import numpy as np
 import onnx
@@ -117,6 +119,41 @@ def test_compile_refuses(tpo_inside, folder, tmp_path, words, parts):
     before = sorted(tmp_path.iterdir())
     assert_refused(tpo_inside("compile", *words, folder=tmp_path), *parts)
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="needs an x86 machine")
+def test_preset_target(tpo_inside, folder, tmp_path):
+    done = tpo_inside(
+        "compile", folder / "tiny.onnx", "-o", tmp_path / "m.so", "--target", "x86-64-v2", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads(done.stdout)
+    assert manifest["target"]["name"] == "x86-64-v2"
+    assert "sse4.2" in manifest["target"]["features"]
+    assert "avx" not in manifest["target"]["features"]
+    assert manifest["numeric_check"] is not None
+
+
+@pytest.mark.skipif(
+    shutil.which("aarch64-linux-gnu-g++") is not None, reason="the cross compiler is installed"
+)
+@pytest.mark.skipif(platform.machine() == "aarch64", reason="needs no cross compiler")
+def test_missing_cross_compiler(tpo_inside, folder, tmp_path):
+    done = tpo_inside("compile", folder / "tiny.onnx", "-o", tmp_path / "m.so", "--target", "aarch64")
+    assert done.returncode == 2
+    assert "error: aarch64-linux-gnu-g++ is needed to link the library" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(shutil.which("aarch64-linux-gnu-g++") is None, reason="needs the cross compiler")
+@pytest.mark.skipif(platform.machine() == "aarch64", reason="would be native")
+def test_artifact_for_another_architecture(tpo_inside, folder, tmp_path):
+    done = tpo_inside(
+        "compile", folder / "tiny.onnx", "-o", tmp_path / "m.so", "--target", "aarch64", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["numeric_check"] is None
+    assert_refused(tpo_inside("run", tmp_path / "m.so"), "this CPU lacks the aarch64 instruction set")
 
 
 def test_refusal_as_a_process(folder, tmp_path):

@@ -204,6 +204,13 @@ def test_missing_library(tmp_path):
         load(tmp_path)
 
 
+def test_library_under_another_name(own_library):
+    for suffix in ("", ".json"):
+        own_library.with_name(f"tiny.so{suffix}").rename(own_library.with_name(f"tiny.bin{suffix}"))
+    with pytest.raises(ArtifactError, match=r"must end in \.so"):
+        load(own_library.with_suffix(".bin"))
+
+
 def test_missing_manifest(own_library):
     manifest_path(own_library).unlink()
     with pytest.raises(ArtifactError, match=r"tiny\.so\.json is missing"):

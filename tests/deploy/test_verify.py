@@ -4,6 +4,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from support.artifacts import gather_model, two_output_model
+from tpo.deploy import reference as references
 from tpo.deploy.artifact import load
 from tpo.deploy.manifest import Tensor
 from tpo.deploy.reference import Reference, random_inputs
@@ -195,6 +196,16 @@ def test_reference_computes_the_model(gather_library):
     for source in (gather_library.with_suffix(".onnx"), gather_model()):
         rows = Reference(source).run({"ids": np.array([1, 0, 4])})["rows"]
         np.testing.assert_array_equal(rows, table[[1, 0, 4]])
+
+
+def test_models_too_large_for_one_message(monkeypatch):
+    model = gather_model()
+    before = model.SerializeToString()
+    expected = Reference(model).run({"ids": np.array([1, 0, 4])})
+    monkeypatch.setattr(references, "PROTOBUF_LIMIT", 10)
+    got = Reference(model).run({"ids": np.array([1, 0, 4])})
+    np.testing.assert_array_equal(got["rows"], expected["rows"])
+    assert model.SerializeToString() == before
 
 
 def test_reference_refuses_what_is_no_model(tmp_path):

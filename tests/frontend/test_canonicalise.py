@@ -246,7 +246,7 @@ def test_any_chain_of_views_keeps_its_meaning_and_needs_no_more_operators(case):
     module = relax.transform.DeadCodeElimination()(rewrite(builder.get(), RULES))
     left = operators_of(module)
     assert len(left) <= len(chain)
-    assert left.count("permute_dims") <= 1
+    assert left.count("permute_dims") <= sum(kind == "permute_dims" for kind, _ in chain)
     got = np.arange(prod(shape), dtype="float32").reshape(shape)
     assert np.array_equal(_interpret(module, got), values)
 

@@ -138,6 +138,32 @@ def test_body_initializers_are_not_copied_for_each_step():
     assert sum(list(tensor.dims) == [2] for tensor in resolved.graph.initializer) == 1
 
 
+@pytest.mark.parametrize("new_axis", [0, 1])
+def test_list_that_a_loop_appends_to_as_scripted_torch_code_does(new_axis):
+    resolved = assert_resolved(
+        parsed(
+            """
+        g (float[3, 2] x) => (float[N] y, float[2] last, int64 length)
+        <int64 trips = {3}, bool go = {1}, int64 minus_one = {-1}, int64 zero = {0}, int64[1] flat = {-1}> {
+            none = SequenceEmpty()
+            list = Loop <body = b (int64 i, bool cond, seq(float) l) => (bool cond, seq(float) l_out) {
+                row = Gather(x, i)
+                item = Exp(row)
+                l_out = SequenceInsert(l, item)
+            }> (trips, go, none)
+            first = SequenceAt(list, zero)
+            longer = SequenceInsert(list, first, zero)
+            shorter = SequenceErase(longer, minus_one)
+            joined = ConcatFromSequence <axis = 0, new_axis = NEW_AXIS> (shorter)
+            y = Reshape(joined, flat)
+            last = SequenceAt(list, minus_one)
+            length = SequenceLength(longer)
+        }""".replace("NEW_AXIS", str(new_axis))
+        )
+    )
+    assert not any("Sequence" in kind for kind in operators(resolved))
+
+
 @pytest.mark.parametrize("opset", [9, 11, 17])
 def test_scan_with_axes_and_directions(opset):
     assert_resolved(parsed("""

@@ -86,6 +86,34 @@ def test_operators_without_a_body_stay():
     assert custom.graph.node[0] == expand_functions(custom, set()).graph.node[0]
 
 
+def test_function_for_another_opset_whose_operators_did_not_change():
+    model = fixed_model("functions")
+    older = onnx.ModelProto()
+    older.CopyFrom(model)
+    for function in older.functions:
+        next(entry for entry in function.opset_import if entry.domain == "").version = 13
+    expanded = expand_functions(older, EVERYTHING)
+    assert not any(node.domain for node in expanded.graph.node)
+    assert_same_results(expanded, model)
+
+
+def test_function_for_another_opset_whose_operators_changed_is_converted():
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 17, "local": 1]>
+        g (float[2, 3] x) => (float[3, 1] y) <float[2, 3] w = {1, 2, 3, 4, 5, 6}> { y = local.F(x, w) }
+        <domain: "local", opset_import: ["": 11]>
+        F (a, b) => (c) {
+            s = Mul(a, b)
+            r = ReduceSum <axes = [0], keepdims = 0> (s)
+            c = Unsqueeze <axes = [1]> (r)
+        }""")
+    expanded = expand_functions(model, EVERYTHING)
+    assert {"ReduceSum", "Unsqueeze"} <= operators(expanded)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    expected = (x * np.arange(1, 7).reshape(2, 3)).sum(0)[:, None]
+    np.testing.assert_allclose(run_onnx(expanded, {"x": x})["y"], expected)
+
+
 def test_the_argument_is_left_alone():
     model = unary("HardSwish", 17)
     before = model.SerializeToString()

@@ -156,6 +156,19 @@ def test_model_the_checker_refuses(saved):
         read(saved(model))
 
 
+def test_name_that_is_not_text(saved):
+    content = relu_model().SerializeToString().replace(b"Relu", b"Re\xb9u")
+    with pytest.raises(NotOnnxError, match=r"the name b'Re\\xb9u' in it is not text"):
+        read(saved(content))
+
+
+def test_unknown_data_type(saved):
+    model = relu_model()
+    model.graph.input[0].type.tensor_type.elem_type = 104
+    with pytest.raises(NotOnnxError, match="unknown data type, 104"):
+        read(saved(model))
+
+
 def test_newer_opset_and_ir_version_than_installed(saved):
     newest = onnx.defs.onnx_opset_version()
     with pytest.raises(OpsetError, match=f"uses opset {newest + 1}, and tpo reads opsets 7 to {newest}"):

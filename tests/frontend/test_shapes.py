@@ -81,6 +81,12 @@ def test_leading_dynamic_dimension_defaults_to_one():
     assert shapes_of(fix_shapes(model, "m", {})) == {"x": (1, 3), "y": (1, 4), "z": (1, 5)}
 
 
+def test_the_default_batch_holds_wherever_its_name_occurs():
+    model = model_with(state=[2, "batch", 8], x=["batch", 5])
+    assert shapes_of(fix_shapes(model, "m", {})) == {"state": (2, 1, 8), "x": (1, 5)}
+    assert shapes_of(fix_shapes(model, "m", {"state": (2, 6, 8)})) == {"state": (2, 6, 8), "x": (6, 5)}
+
+
 def test_a_size_given_for_one_input_holds_for_all_of_that_name():
     model = model_with(ids=["batch", "sequence"], mask=["batch", "sequence"], past=["batch", 2, "sequence"])
     assert shapes_of(fix_shapes(model, "m", {"mask": (4, 16)})) == {

@@ -36,6 +36,11 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> Artifact:
     Without `threads` it takes as many as it was compiled for, but no more than this process has CPUs.
     """
     library = Path(path)
+    return Artifact(library, *check(library, threads))
+
+
+def check(library: Path, threads: int | None = None) -> tuple[Manifest, int]:
+    """The manifest of a library that this machine can run, and the threads it would run on."""
     manifest = checked_manifest(library)
     _check_machine(library, manifest)
     if threads is None:
@@ -44,7 +49,7 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> Artifact:
         raise UsageError(
             why=f"cannot run on {threads} threads", advice=f"give a number from 1 to {MAX_THREADS}"
         )
-    return Artifact(library, manifest, threads)
+    return manifest, threads
 
 
 def checked_manifest(library: Path, always_hash: bool = False) -> Manifest:
@@ -53,6 +58,9 @@ def checked_manifest(library: Path, always_hash: bool = False) -> Manifest:
         raise ArtifactError(
             path=library, why="it is not a file" if library.exists() else "there is no such file"
         )
+    if library.suffix != ".so":
+        # TVM chooses how to load a file by its ending.
+        raise ArtifactError(path=library, why="the name of a library must end in .so")
     manifest = manifests.read(library)
     try:
         size = library.stat().st_size
@@ -106,7 +114,7 @@ class Artifact:
         """Names, shapes and dtypes of the outputs, in order."""
         return self.manifest.outputs
 
-    def __call__(self, *args: Any, **named: Any) -> Array | tuple[Array, ...]:
+    def __call__(self, /, *args: Any, **named: Any) -> Array | tuple[Array, ...]:
         """Run on positional and/or named inputs."""
         results = self._execute(bind(self.inputs, args, named))
         return results[0] if len(results) == 1 else tuple(results)

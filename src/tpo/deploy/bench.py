@@ -20,7 +20,7 @@ import numpy as np
 import psutil
 
 from tpo.deploy.arrays import load_npz, save_npz
-from tpo.deploy.artifact import load
+from tpo.deploy.artifact import check
 from tpo.deploy.engines import ENGINES, Job
 from tpo.deploy.inputs import Array
 from tpo.deploy.machine import MachineState, observe, wait_until_idle
@@ -93,8 +93,7 @@ def bench(
         if name not in ENGINES or name == OURS:
             known = ", ".join(sorted(set(ENGINES) - {OURS}))
             raise UsageError(why=f"cannot compare with {name!r}", advice=f"known engines: {known}")
-    with load(library, threads) as artifact:
-        manifest, threads = artifact.manifest, artifact.threads
+    manifest, threads = check(Path(library), threads)
     source = _find_model(manifest, model) if vs else ""
     before = observe()
     with ExitStack() as stack:
@@ -157,6 +156,8 @@ class _Worker:
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
+            # Ctrl-C is for the parent, which ends its workers itself.
+            start_new_session=True,
         )
         self._stats = psutil.Process(self._process.pid)
         self.version = ""
@@ -220,7 +221,7 @@ def _compare_outputs(workers: dict[str, _Worker], library: str, source: str) -> 
         reports = [compare(output, ours[output], theirs[output], tolerance) for output in ours]
         for report in reports:
             if not report.passed:
-                why = f"output {report.name!r} {report.why}"
+                why = f"output {report.name!r} {report.problem}"
                 raise MismatchError(path=library, reference=f"{name} {worker.version}", why=why)
         differences[name] = max((report.max_rel_error for report in reports), default=0.0)
     return differences

@@ -100,20 +100,38 @@ def build(module: Any, target: Target, library: Path, name: str) -> None:
         executable.export_library(str(library), cc=target.compiler)
     except FileNotFoundError as error:
         raise ToolMissingError(
-            tool=target.compiler, purpose="link the library", command="apt-get install g++"
+            tool=target.compiler, purpose="link the library", command=f"apt-get install {_package(target)}"
         ) from error
     except RuntimeError as error:
         raise CompileError(name=name, why=f"linking: {str(error).strip().splitlines()[-1]}") from error
 
 
+def _package(target: Target) -> str:
+    """Debian's package of the target's compiler."""
+    triple, _, _ = target.compiler.rpartition("-g++")
+    return f"g++-{triple}" if triple else "g++"
+
+
 def check_output(output: Path) -> None:
     """Refuse an output that cannot be written before any work is done."""
-    if output.is_dir():
-        raise OutputError(path=output, why="it is a folder")
-    if not output.parent.is_dir():
-        raise OutputError(path=output, why=f"there is no folder {output.parent}")
-    if not os.access(output.parent, os.W_OK) or (output.exists() and not os.access(output, os.W_OK)):
-        raise OutputError(path=output, why="permission denied")
+    why = None
+    if output.suffix != ".so":
+        why = "the name of a library ends in .so"
+    elif output.is_dir():
+        why = "it is a folder"
+    elif output.exists() and not output.is_file():
+        why = "it is not a regular file"
+    elif not output.parent.is_dir():
+        why = f"there is no folder {output.parent}"
+    elif output.exists() and not os.access(output, os.W_OK):
+        why = "permission denied"
+    if why is not None:
+        raise OutputError(path=output, why=why)
+    try:
+        with tempfile.TemporaryFile(dir=output.parent):
+            pass
+    except OSError as error:
+        raise OutputError(path=output, why=error.strerror) from error
 
 
 def _functions(model: Model, module: Any, rules: dict[str, str]) -> tuple[Function, ...]:

@@ -20,6 +20,8 @@ Ranges = Mapping[str, tuple[float, float]]
 NAME = "onnxruntime"
 # A model may say which values an input can take: metadata_props["tpo.range.<input>"] = "lo,hi".
 RANGE_PREFIX = "tpo.range."
+# Protobuf cannot hold more in one message.
+PROTOBUF_LIMIT = 2**31 - 1
 
 
 class Reference:
@@ -103,16 +105,21 @@ def _loadable(model: str | Path | onnx.ModelProto, folder: Path) -> str | bytes:
         if not path.is_file():
             raise ModelFileError(path=path, why="there is no such file")
         return str(path)
-    try:
-        content: bytes = model.SerializeToString()
-        return content
-    except ValueError:
-        # Protobuf cannot hold more than 2 GB in one message: keep the weights beside it.
-        import onnx
+    if model.ByteSize() > PROTOBUF_LIMIT:
+        return str(_save_with_weights_beside(model, folder))
+    content: bytes = model.SerializeToString()
+    return content
 
-        path = folder / "model.onnx"
-        onnx.save_model(model, str(path), save_as_external_data=True, location="weights")
-        return str(path)
+
+def _save_with_weights_beside(model: onnx.ModelProto, folder: Path) -> Path:
+    import onnx
+
+    # Saving moves the weights out of the message, so it must not be the caller's.
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    path = folder / "model.onnx"
+    onnx.save_model(copy, str(path), save_as_external_data=True, location="weights", size_threshold=0)
+    return path
 
 
 def _last_line(error: Exception) -> str:

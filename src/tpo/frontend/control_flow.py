@@ -10,25 +10,26 @@ from onnx import helper
 
 from tpo.errors import UnsupportedModelError
 from tpo.frontend.inline import Inliner, attribute
+from tpo.frontend.sequences import LIST_OPERATORS, Sequences
 from tpo.frontend.simplify import simplify
 from tpo.frontend.support import nodes
 from tpo.frontend.trips import count_trips
 
 MAX_UNROLLED_NODES = 20_000
-_CONTROL_FLOW = {"If", "Loop", "Scan"}
+_RESOLVABLE = {"If", "Loop", "Scan"} | LIST_OPERATORS
 
 
 def resolve_control_flow(model: onnx.ModelProto, path: str | Path) -> onnx.ModelProto:
     """The model with every `If`, `Loop` and `Scan` inlined whose course is known before it runs.
 
     What is inside a body often becomes constant only when the body stands in the graph itself, so
-    inlining and simplifying alternate until nothing changes. What depends on data stays, for
-    `check_supported` to report.
+    inlining and simplifying alternate until nothing changes. Lists that unrolled loops appended to
+    become their items. What depends on data stays, for `check_supported` to report.
     """
     unrolled = 0
-    if _has_control_flow(model):
+    if _may_resolve(model):
         model = simplify(model)
-    while _has_control_flow(model):
+    while _may_resolve(model):
         resolver = _Resolver(model, path, unrolled)
         resolved = resolver.run()
         if resolved is None:
@@ -38,8 +39,8 @@ def resolve_control_flow(model: onnx.ModelProto, path: str | Path) -> onnx.Model
     return model
 
 
-def _has_control_flow(model: onnx.ModelProto) -> bool:
-    return any(node.op_type in _CONTROL_FLOW for node in model.graph.node)
+def _may_resolve(model: onnx.ModelProto) -> bool:
+    return any(node.op_type in _RESOLVABLE for node in model.graph.node)
 
 
 class _Resolver:
@@ -48,15 +49,15 @@ class _Resolver:
     def __init__(self, model: onnx.ModelProto, path: str | Path, unrolled: int) -> None:
         self.model, self.path, self.unrolled = model, path, unrolled
         self.inliner = Inliner(model)
+        self.sequences = Sequences(self.inliner)
 
     def run(self) -> onnx.ModelProto | None:
         """The model after the sweep; None if there was nothing to inline."""
         changed = False
+        by_kind = {"If": self._decide, "Loop": self._unroll_loop, "Scan": self._unroll_scan}
         for node in self.model.graph.node:
-            resolve = {"If": self._decide, "Loop": self._unroll_loop, "Scan": self._unroll_scan}.get(
-                node.op_type
-            )
-            outputs = resolve(node) if resolve and node.domain in ("", "ai.onnx") else None
+            resolve = by_kind.get(node.op_type, self.sequences.resolve)
+            outputs = resolve(node) if node.domain in ("", "ai.onnx") else None
             if outputs is None:
                 self.inliner.nodes.append(node)
                 continue

@@ -21,20 +21,34 @@ def expand_functions(model: onnx.ModelProto, supported: Container[str]) -> onnx.
     A body may use operators that are again defined by functions, so this repeats until nothing more
     can be expanded; an operator without a body stays.
     """
-    expanded = _inline(model) if model.functions else model
+    expanded = (_inline(infer_shapes(model)) if model.functions else None) or model
     while (rewritten := _as_local_functions(expanded, supported)) is not None:
-        try:
-            expanded = _inline(rewritten)
-        except RuntimeError as error:
-            # The operators stay as they are and are then reported, with their nodes, as unsupported.
-            _log.warning("cannot expand operators of %s: %s", model.graph.name, error)
+        inlined = _inline(rewritten)
+        if inlined is None:
             break
+        expanded = inlined
     return expanded
 
 
-def _inline(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Inline local functions; their bodies may be written for another opset than the graph."""
-    return inliner.inline_local_functions(model, convert_version=True)
+def _inline(model: onnx.ModelProto) -> onnx.ModelProto | None:
+    """The model with local functions inlined; None if onnx cannot. The argument is used up.
+
+    Then the calls stay and are reported, with their nodes, as unsupported operators. Bodies written
+    for another opset than the graph are converted, for which onnx wants the types of all arguments.
+    """
+    for function in model.functions:
+        _adopt_opset(function, _opset(model))
+    known = {value.name for value in [*model.graph.value_info, *model.graph.input]}
+    for tensor in model.graph.initializer:
+        if tensor.name not in known:
+            model.graph.value_info.append(
+                helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            )
+    try:
+        return inliner.inline_local_functions(model, convert_version=True)
+    except RuntimeError as error:
+        _log.warning("cannot inline functions of %s: %s", model.graph.name, error)
+        return None
 
 
 def _as_local_functions(model: onnx.ModelProto, supported: Container[str]) -> onnx.ModelProto | None:
@@ -46,14 +60,13 @@ def _as_local_functions(model: onnx.ModelProto, supported: Container[str]) -> on
         return None
     typed = infer_shapes(model)
     types = dict(_types(typed.graph))
-    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
+    opset = _opset(model)
     functions: list[onnx.FunctionProto] = []
     for node in nodes(typed.graph):
         if operator_name(node) in supported or node.domain not in ("", "ai.onnx"):
             continue
         body = _body(node, opset, types)
         if body is not None:
-            _adopt_opset(body, opset)
             body.domain, body.name = _DOMAIN, f"{node.op_type}_{len(functions)}"
             node.domain, node.op_type = body.domain, body.name
             functions.append(body)
@@ -62,6 +75,10 @@ def _as_local_functions(model: onnx.ModelProto, supported: Container[str]) -> on
     typed.functions.extend(functions)
     typed.opset_import.append(helper.make_opsetid(_DOMAIN, 1))
     return typed
+
+
+def _opset(model: onnx.ModelProto) -> int:
+    return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
 
 
 def _types(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TypeProto]]:
@@ -109,17 +126,19 @@ def _adopt_opset(body: onnx.FunctionProto, opset: int) -> None:
 
     The inliner's own conversion needs the type of every argument and stops at omitted ones.
     """
+    standard = {node.op_type for node in nodes(body) if node.domain == ""}
     for entry in body.opset_import:
         if entry.domain == "" and all(
-            _interface(node.op_type, entry.version) == _interface(node.op_type, opset)
-            for node in nodes(body)
-            if node.domain == ""
+            _interface(name, entry.version) == _interface(name, opset) for name in standard
         ):
             entry.version = opset
 
 
-def _interface(op_type: str, opset: int) -> tuple[object, ...]:
+def _interface(op_type: str, opset: int) -> tuple[object, ...] | None:
     """What a change of meaning between two versions of an operator would show in."""
-    schema = onnx.defs.get_schema(op_type, opset, "")
+    try:
+        schema = onnx.defs.get_schema(op_type, opset, "")
+    except onnx.defs.SchemaError:
+        return None
     defaults = {name: a.default_value.SerializeToString() for name, a in schema.attributes.items()}
     return [value.name for value in schema.inputs], [value.name for value in schema.outputs], defaults

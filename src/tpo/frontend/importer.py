@@ -90,7 +90,12 @@ def import_model(model: onnx.ModelProto, path: str) -> tvm.IRModule:
     # TVM's frontend prints and warns about what we report ourselves.
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        return importer.from_onnx(model.graph, importer.versions.get("", 1))
+        try:
+            return importer.from_onnx(model.graph, importer.versions.get("", 1))
+        except UnsupportedModelError:
+            # The builder has one block open here, and would complain about it on stderr when it dies.
+            importer.bb._end_block()
+            raise
 
 
 def supported_operators() -> frozenset[str]:
@@ -145,6 +150,11 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             for name, output in zip(node.output, outputs, strict=False):
                 if name and output is not None:
                     self._nodes[name] = output
+        for value in graph.output:
+            known = value_of(self._nodes[value.name])
+            if known is not None and known.size == 0:
+                why = "tensors without elements are not supported"
+                raise UnsupportedModelError(path=self.path, operator="the output", node=value.name, why=why)
 
     def _translate(self, proto: onnx.NodeProto) -> tuple[Any, ...]:
         version = self.versions.get(_domain(proto.domain), 1)

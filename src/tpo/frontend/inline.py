@@ -65,7 +65,7 @@ class Inliner:
         for tensor in body.initializer:
             copy = onnx.TensorProto()
             copy.CopyFrom(tensor)
-            copy.name = lifted[tensor.name] = self._fresh(tensor.name)
+            copy.name = lifted[tensor.name] = self.fresh(tensor.name)
             self._added.append(copy)
         return lifted
 
@@ -86,9 +86,9 @@ class Inliner:
             for graph in ([one.g] if one.HasField("g") else []) + list(one.graphs):
                 self._rename_graph(graph, dict(names))
         for name in filter(None, node.output):
-            names[name] = self._fresh(name)
+            names[name] = self.fresh(name)
         copy.output[:] = [names.get(name, name) for name in node.output]
-        copy.name = self._fresh(node.name or node.op_type)
+        copy.name = self.fresh(node.name or node.op_type)
         return copy
 
     def _rename_graph(self, graph: onnx.GraphProto, names: dict[str, str]) -> None:
@@ -96,7 +96,7 @@ class Inliner:
         own: dict[str, str] = {}  # an initializer may be declared as an input too: both are one value
         for value in [*graph.input, *graph.initializer]:
             if value.name not in own:
-                own[value.name] = self._fresh(value.name)
+                own[value.name] = self.fresh(value.name)
             value.name = own[value.name]
         names.update(own)
         renamed = [self._renamed(node, names) for node in graph.node]
@@ -105,7 +105,8 @@ class Inliner:
         for value in graph.output:
             value.name = names.get(value.name, value.name)
 
-    def _fresh(self, stem: str) -> str:
+    def fresh(self, stem: str) -> str:
+        """A name nothing else has."""
         while True:
             name = f"{stem}__{self._count}"
             self._count += 1
@@ -117,7 +118,7 @@ class Inliner:
 
     def add_constant(self, value: npt.ArrayLike, stem: str = "unrolled") -> str:
         """Add an initializer; its name."""
-        tensor = numpy_helper.from_array(np.asarray(value), self._fresh(stem))
+        tensor = numpy_helper.from_array(np.asarray(value), self.fresh(stem))
         self._added.append(tensor)
         self._constants[tensor.name] = tensor
         return str(tensor.name)
@@ -130,10 +131,10 @@ class Inliner:
 
     def pick(self, source: str, index: int, axis: int) -> str:
         """One item of `source` along `axis`."""
-        result = self._fresh(source)
+        result = self.fresh(source)
         where = self.add_constant(np.int64(index))
         self.nodes.append(
-            helper.make_node("Gather", [source, where], [result], self._fresh("pick"), axis=axis)
+            helper.make_node("Gather", [source, where], [result], self.fresh("pick"), axis=axis)
         )
         return result
 
@@ -141,17 +142,17 @@ class Inliner:
         """The values as one tensor along a new axis."""
         widened = []
         for value in values:
-            result = self._fresh(value)
+            result = self.fresh(value)
             if self.opset >= _AXES_ARE_INPUTS:
                 inputs, attributes = [value, self.add_constant(np.array([axis], np.int64))], {}
             else:
                 inputs, attributes = [value], {"axes": [axis]}
             self.nodes.append(
-                helper.make_node("Unsqueeze", inputs, [result], self._fresh("widen"), **attributes)
+                helper.make_node("Unsqueeze", inputs, [result], self.fresh("widen"), **attributes)
             )
             widened.append(result)
-        joined = self._fresh("stacked")
-        self.nodes.append(helper.make_node("Concat", widened, [joined], self._fresh("stack"), axis=axis))
+        joined = self.fresh("stacked")
+        self.nodes.append(helper.make_node("Concat", widened, [joined], self.fresh("stack"), axis=axis))
         return joined
 
     def empty_like(self, item: onnx.ValueInfoProto, axis: int) -> str | None:

@@ -7,12 +7,14 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from tpo.frontend.canonicalise import canonicalise
+from tpo.frontend.canonicalise import canonicalise, sinking
+from tpo.frontend.canonicalise.engine import rewrite
 
 NHWC = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
 
 
 def convert_layout(mod: Any) -> Any:
     """Channels-last convolutions; layouts flow through what lies between them, then views are tidied."""
+    mod = rewrite(mod, (sinking.unclamp,))
     convert = tvm.transform.Sequential([relax.transform.ConvertLayout(NHWC), relax.transform.Normalize()])
-    return canonicalise(convert(mod))
+    return canonicalise(convert(mod), sinking.RULES)

@@ -70,13 +70,13 @@ def _operators(mod: Any, var: Any) -> list[str]:
 
 
 def _operator_name(function: str) -> str:
-    """Legalisation numbers functions of the same operator: conv2d17 -> conv2d.
+    """Legalisation numbers functions of the same operator, and prefixes some: conv2d17 -> conv2d.
 
-    >>> _operator_name("conv2d17"), _operator_name("max_pool2d"), _operator_name("add4")
-    ('conv2d', 'max_pool2d', 'add')
+    >>> _operator_name("conv2d17"), _operator_name("max_pool2d"), _operator_name("tir_clip4")
+    ('conv2d', 'max_pool2d', 'clip')
     """
     known = {name.rpartition(".")[2] for name in Op.list_op_names() if name.startswith("relax.")}
-    name = function
+    name = function = function.removeprefix("tir_")
     while name not in known and re.search(r"\d$", name):
         name = name[:-1]
     return name if name in known else re.sub(r"\d+$", "", function)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError, Message
 from onnx import TensorProto, external_data_helper, helper
 
 from tpo.errors import ExternalDataError, ModelFileError, NotOnnxError, OpsetError
@@ -29,6 +29,8 @@ def read(path: str | Path) -> tuple[onnx.ModelProto, str]:
     digest = hashlib.sha256(content)
     del content
     _check_header(path, model)
+    if damage := _damage(model):
+        raise NotOnnxError(path=path, why=damage)
     files = _external_files(path, model)
     for file in files:
         digest.update(file.name.encode())
@@ -86,6 +88,21 @@ def _check_header(path: Path, model: onnx.ModelProto) -> None:
             raise OpsetError(
                 path=path, found=f"opset {entry.version}", supported=f"opsets {OLDEST_OPSET} to {newest}"
             )
+
+
+def _damage(message: Message) -> str | None:
+    """What neither protobuf nor the checker minds and everything after them stumbles over."""
+    for field, value in message.ListFields():
+        for one in value if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else [value]:
+            if field.type == field.TYPE_STRING and isinstance(one, bytes):
+                return f"the name {one!r} in it is not text"
+            if field.name in ("data_type", "elem_type") and one not in TensorProto.DataType.values():
+                return f"it uses an unknown data type, {one}"
+            if field.type == field.TYPE_MESSAGE and (found := _damage(one)):
+                return found
+            if field.type != field.TYPE_STRING and field.type != field.TYPE_MESSAGE:
+                break  # numbers: one stands for all, and there may be millions
+    return None
 
 
 def _check(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from tpo.errors import (
 from tpo.frontend.model import TensorSpec
 
 _MAX_SIZE = 2**31 - 1
-_INFERENCE_BYTES = 1024  # a larger constant is data, not a shape, and its values tell inference nothing
+_MAX_SHAPE_SIZE = 256  # a constant with more elements is data, and its values tell inference nothing
 # A leading dimension with such a name is not a batch, and a silent 1 would be a wrong model.
 _NOT_A_BATCH = re.compile(r"seq|len|time|step|token|frame|height|width|(^|_)[htw]($|_)", re.IGNORECASE)
 
@@ -84,8 +85,8 @@ def fix_shapes(
     """
     values = _input_values(model)
     inputs = [_declared(value, path) for value in values]
-    sizes = _sizes_by_name(inputs, shapes)
-    resolved = {one.name: _resolve(one, shapes.get(one.name), sizes, inputs) for one in inputs}
+    sizes = _default_batches(inputs, _sizes_by_name(inputs, shapes))
+    resolved = {one.name: _resolve(one, shapes.get(one.name), sizes) for one in inputs}
     _refuse_unresolved(inputs, resolved, path)
 
     fixed = onnx.ModelProto()
@@ -151,24 +152,27 @@ def _sizes_by_name(inputs: list[_Input], shapes: Mapping[str, Sequence[int]]) ->
     return sizes
 
 
-def _resolve(
-    one: _Input, given: Sequence[int] | None, sizes: dict[str, int], inputs: list[_Input]
-) -> list[int | str] | None:
+def _resolve(one: _Input, given: Sequence[int] | None, sizes: dict[str, int]) -> list[int | str] | None:
     """The input's dimensions with all that is known filled in; strings remain where nothing is."""
     if given is not None:
         return list(given)
     if one.dims is None:
         return None
     resolved: list[int | str] = [sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in one.dims]
-    if resolved and isinstance(resolved[0], str) and _is_batch(resolved[0], inputs):
+    if resolved and resolved[0] == "":
         resolved[0] = 1
-        resolved[1:] = [1 if dim and dim == one.dims[0] else dim for dim in resolved[1:]]
     return resolved
+
+
+def _default_batches(inputs: list[_Input], sizes: dict[str, int]) -> dict[str, int]:
+    """The sizes with 1 for every leading name that means a batch, wherever else it occurs."""
+    leading = {one.dims[0] for one in inputs if one.dims and isinstance(one.dims[0], str)}
+    return {**{dim: 1 for dim in leading if dim and _is_batch(dim, inputs)}, **sizes}
 
 
 def _is_batch(dim: str, inputs: list[_Input]) -> bool:
     """Whether a leading dimension of this name is a batch: no other position or meaning speaks against."""
-    if not dim or "batch" in dim.lower():
+    if "batch" in dim.lower():
         return True
     elsewhere = any(dim in (one.dims or [])[1:] for one in inputs)
     return not elsewhere and not _NOT_A_BATCH.search(dim)
@@ -238,7 +242,7 @@ def _infer(model: onnx.ModelProto) -> onnx.GraphProto:
     for field in ("node", "input", "output", "value_info", "sparse_initializer"):
         getattr(graph, field).extend(getattr(model.graph, field))
     for tensor in model.graph.initializer:
-        if tensor.ByteSize() <= _INFERENCE_BYTES:
+        if math.prod(tensor.dims) <= _MAX_SHAPE_SIZE:
             graph.initializer.append(tensor)
         else:
             graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)

@@ -132,3 +132,14 @@ def test_dft(attributes, length):
 def test_stft(onesided):
     window = Const(np.hanning(16), "float32")
     check_node("STFT", [normal(2, 64, 1), Const(8, "int64"), window], onesided=onesided, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [Const(1), Const(-2), Const([2, -1, 0]), Const([[0, 1], [3, -4]]), np.array([3, -1, 0]), np.array(-2)],
+)
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_gather(indices, axis):
+    module = check_node("Gather", [normal(4, 4, 5), indices], axis=axis)
+    if isinstance(indices, Const) and indices.array.ndim == 0:
+        assert operators_of(module) == ["strided_slice", "squeeze"]

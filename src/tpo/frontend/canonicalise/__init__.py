@@ -25,7 +25,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def canonicalise(mod: Any) -> Any:
+def canonicalise(mod: Any, extra: tuple[Rule, ...] = ()) -> Any:
     """Rewrite `main` until no rule applies, then fold what constants the rules did not."""
     tidy = tvm.transform.Sequential(
         [
@@ -34,4 +34,4 @@ def canonicalise(mod: Any) -> Any:
             relax.transform.DeadCodeElimination(),
         ]
     )
-    return relax.transform.FoldConstant()(tidy(rewrite(tidy(mod), RULES)))
+    return relax.transform.FoldConstant()(tidy(rewrite(tidy(mod), RULES + extra)))

@@ -1,4 +1,4 @@
-"""SiLU and GELU, however the exporter associated their products."""
+"""SiLU and GELU, however the exporter associated their products; PReLU as arithmetic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,18 @@ from typing import Any
 from tvm import relax
 
 from tpo.frontend.canonicalise.engine import Graph, Rule, operator
-from tpo.frontend.canonicalise.match import close, dtype, is_float, product, same, scalar, scaled, shape
+from tpo.frontend.canonicalise.match import (
+    close,
+    constant,
+    dtype,
+    is_float,
+    like,
+    product,
+    same,
+    scalar,
+    scaled,
+    shape,
+)
 
 
 def silu(call: Any, graph: Graph) -> Any:
@@ -45,6 +56,17 @@ def gelu_tanh(call: Any, graph: Graph) -> Any:
     if tanh is None or not _is_gelu_polynomial(tanh.args[0], x, graph):
         return None
     return scaled(relax.op.nn.gelu_tanh(x), 2 * coefficient, dtype(x))
+
+
+def prelu(call: Any, graph: Graph) -> Any:
+    """As max(x, 0) + slope * min(x, 0) a PReLU needs no axis and follows any layout."""
+    slope = constant(call.args[1]) if operator(call) == "nn.prelu" else None
+    if slope is None:
+        return None
+    x, axis, rank = call.args[0], int(call.attrs.axis), call.ty.ndim
+    slopes = like(slope.reshape([-1 if k == axis % rank else 1 for k in range(rank)]), x)
+    negative = relax.op.minimum(x, relax.const(0, dtype(x)))
+    return relax.op.add(relax.op.nn.relu(x), relax.op.multiply(negative, slopes))
 
 
 def _self_gated(call: Any, graph: Graph, gate: str) -> tuple[float, Any, Any] | None:
@@ -102,4 +124,4 @@ def _power_of(expr: Any, x: Any, graph: Graph) -> tuple[float, int]:
     return coefficient, exponent
 
 
-RULES: tuple[Rule, ...] = (silu, gelu_erf, gelu_tanh)
+RULES: tuple[Rule, ...] = (silu, gelu_erf, gelu_tanh, prelu)

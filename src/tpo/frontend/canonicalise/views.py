@@ -21,31 +21,33 @@ VIEWS = (*RESHAPES, "permute_dims")
 
 # A factor is a run of elements the chain never cuts: (position in the source, size).
 Factor = tuple[int, int]
+# Shape to split the source into, permutation of those axes, and final shape.
+Plan = tuple[list[int], list[int], tuple[int, ...]]
 
 
 def view_chain(call: Any, graph: Graph) -> Any:
-    """Replace the chain of views that ends here when fewer operators do the same."""
+    """Replace the longest chain of views ending here for which fewer or simpler operators do the same."""
     chain = _chain(call, graph)
-    if not chain:
-        return None
-    source = chain[0].args[0]
-    plan = _plan(chain)
-    if plan is None:
-        return None
-    split, order, result = plan
-    steps = _steps(shape(source) or (), split, order, result)
-    if _cost([kind for kind, _ in steps]) >= _cost([operator(step) for step in chain]):
-        return None
-    expr = source
-    for kind, argument in steps:
-        expr = getattr(relax.op, kind)(expr, argument)
-    return expr
+    for start in range(len(chain)):
+        tail = chain[start:]
+        source = tail[0].args[0]
+        ways = [_steps(shape(source) or (), *plan) for plan in _plans(tail)]
+        steps = min(ways, key=lambda way: _cost([kind for kind, _ in way]), default=None)
+        if steps is None or _cost([kind for kind, _ in steps]) >= _cost([operator(step) for step in tail]):
+            continue
+        expr = source
+        for kind, argument in steps:
+            expr = getattr(relax.op, kind)(expr, argument)
+        return expr
+    return None
 
 
-def _cost(kinds: list[str]) -> tuple[int, int, int]:
-    """Transposes move data, operators take room, and a reshape has one spelling."""
+def _cost(kinds: list[str]) -> tuple[int, int, int, int]:
+    """Transposes move data, operators take room, a reshape has one spelling, and a transpose that
+    comes last can move further down.
+    """
     odd = sum(kind not in ("reshape", "permute_dims") for kind in kinds)
-    return kinds.count("permute_dims"), len(kinds), odd
+    return kinds.count("permute_dims"), len(kinds), odd, "permute_dims" in kinds[:-1]
 
 
 def _chain(call: Any, graph: Graph) -> list[Any]:
@@ -59,9 +61,22 @@ def _chain(call: Any, graph: Graph) -> list[Any]:
     return chain
 
 
-def _plan(chain: list[Any]) -> tuple[list[int], list[int], tuple[int, ...]] | None:
-    """Shape to split the source into, permutation of those axes, and final shape."""
-    source = shape(chain[0].args[0]) or ()
+def _plans(chain: list[Any]) -> list[Plan]:
+    """Ways to do what the chain does: with the coarsest factors, and with those the chain itself uses."""
+    source, result = shape(chain[0].args[0]) or (), shape(chain[-1]) or ()
+    if all(operator(call) != "permute_dims" for call in chain):
+        return [(list(source), list(range(len(source))), result)]
+    factors = _final_factors(chain, source)
+    if factors is None:
+        return []
+    return [
+        ([size for _, size in sorted(order)], [sorted(order).index(factor) for factor in order], result)
+        for order in (_merge(factors), factors)
+    ]
+
+
+def _final_factors(chain: list[Any], source: tuple[int, ...]) -> list[Factor] | None:
+    """The factors of the source in the order in which the chain leaves them; None if they do not nest."""
     cuts: set[int] = set()
     while True:
         factors = _split(source, cuts)
@@ -71,11 +86,7 @@ def _plan(chain: list[Any]) -> tuple[list[int], list[int], tuple[int, ...]] | No
         if axes in cuts:
             return None
         cuts.add(axes)
-    if axes is None:
-        return None
-    merged = _merge([factor for axis in axes for factor in axis])
-    ordered = sorted(merged)
-    return [size for _, size in ordered], [ordered.index(f) for f in merged], shape(chain[-1]) or ()
+    return None if axes is None else [factor for axis in axes for factor in axis]
 
 
 def _walk(
@@ -152,31 +163,34 @@ def _steps(
     """The operators that carry out a plan."""
     if order == sorted(order):
         return [] if source == result else [("reshape", result)]
-    as_permutation = _direct(source, split, order, result)
-    if as_permutation is not None:
-        return [("permute_dims", as_permutation)]
     steps: list[tuple[str, Any]] = []
+    moved = [split[k] for k in order]
+    if moved == [size for size in result if size != 1]:
+        # The transpose can make the result's own axes: its size-1 axes stay in front until then.
+        split, order = _with_unit_axes(source, split, order, result)
+        moved = list(result)
     if source != tuple(split):
         steps.append(("reshape", tuple(split)))
     steps.append(("permute_dims", order))
-    if tuple(split[k] for k in order) != result:
+    if tuple(moved) != result:
         steps.append(("reshape", result))
     return steps
 
 
-def _direct(
+def _with_unit_axes(
     source: tuple[int, ...], split: list[int], order: list[int], result: tuple[int, ...]
-) -> list[int] | None:
-    """The plan as one transpose of the source itself, when its unit axes can be placed to fit."""
-    if len(source) != len(result):
-        return None
-    wide = [k for k, size in enumerate(source) if size != 1]
-    if [source[k] for k in wide] != split:
-        return None
-    unit = [k for k, size in enumerate(source) if size == 1]
+) -> tuple[list[int], list[int]]:
+    """The split and permutation with size-1 axes added so that the permutation gives the result.
+
+    They are placed as in the source, if that has as many of them and the same other axes.
+    """
+    units = sum(size == 1 for size in result)
+    same = len(source) == len(result) and [size for size in source if size != 1] == split
+    full = list(source) if same else [1] * units + split
+    wide = [k for k, size in enumerate(full) if size != 1]
+    spare = [k for k, size in enumerate(full) if size == 1]
     moved = [wide[k] for k in order]
-    axes = [unit.pop(0) if size == 1 and unit else (moved.pop(0) if moved else -1) for size in result]
-    return axes if not moved and [source[k] for k in axes] == list(result) else None
+    return full, [spare.pop(0) if size == 1 else moved.pop(0) for size in result]
 
 
 def transpose_before_flat_matmul(call: Any, graph: Graph) -> Any:
@@ -188,12 +202,12 @@ def transpose_before_flat_matmul(call: Any, graph: Graph) -> Any:
     if not chain or "permute_dims" not in [operator(step) for step in chain]:
         return None
     source = shape(chain[0].args[0]) or ()
-    plan = _plan(chain)
+    plans = _plans(chain)
     flat = shape(call.args[0]) or ()
     rows = math.prod(flat[:-1])
-    if plan is None:
+    if not plans:
         return None
-    split, order, _ = plan
+    split, order, _ = plans[-1]
     if rows != 1:
         if split[0] != rows or order[0] != 0:
             return None

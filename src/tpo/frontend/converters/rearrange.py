@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from tvm import relax
 
@@ -123,3 +125,68 @@ def _compress(node: Node) -> Expr:
     if axis is None:
         data, axis = node.emit(relax.op.reshape(data, (-1,))), 0
     return relax.op.take(data, constant(keep, "int64"), axis=axis, mode="clip")
+
+
+@converter("Slice")
+def _slice_by_attributes(node: Node) -> Expr:
+    starts, ends = node.attribute("starts"), node.attribute("ends")
+    axes = node.attribute("axes", tuple(range(len(starts))))
+    return _sliced(node, starts, ends, axes, (1,) * len(starts))
+
+
+@converter("Slice", since=10)
+def _slice_by_inputs(node: Node) -> Expr:
+    starts = node.required_constant(1, "starts").tolist()
+    ends = node.required_constant(2, "ends").tolist()
+    axes = list(range(len(starts)))
+    if node.optional(3) is not None:
+        axes = node.required_constant(3, "axes").tolist()
+    steps = [1] * len(starts)
+    if node.optional(4) is not None:
+        steps = node.required_constant(4, "steps").tolist()
+    return _sliced(node, starts, ends, axes, steps)
+
+
+def _sliced(
+    node: Node, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int]
+) -> Expr:
+    """Python's slices along `axes`; those that keep everything are left out."""
+    data = node.input(0)
+    shape = shape_of(data)
+    chosen: list[tuple[int, int, int, int]] = []
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        axis = normalise_axis(axis, len(shape))
+        picked = range(*slice(start, end, step).indices(shape[axis]))
+        if len(picked) == 0:
+            empty = [0 if index == axis else size for index, size in enumerate(shape)]
+            return constant(np.zeros(empty), dtype_of(data))
+        if picked != range(shape[axis]):
+            # Past the first element going backwards is "-1", which TVM would read as the last one.
+            stop = picked.stop if picked.stop >= 0 else -shape[axis] - 1
+            chosen.append((axis, picked.start, stop, step))
+    if not chosen:
+        return data
+    where, begin, stop_at, by = (list(column) for column in zip(*chosen, strict=True))
+    return relax.op.strided_slice(data, axes=where, begin=begin, end=stop_at, strides=by)
+
+
+@converter("Gather")
+def _gather(node: Node) -> Expr:
+    data, indices = node.input(0), node.input(1)
+    axis = normalise_axis(node.attribute("axis", 0), rank_of(data))
+    size, dtype = shape_of(data)[axis], dtype_of(indices)
+    known = node.constant(1)
+    if known is not None:
+        if known.size and (known.min() < -size or known.max() >= size):
+            raise Unsupported(f"an index is outside axis {axis} of size {size}")
+        known = np.where(known < 0, known + size, known)
+        if known.ndim == 0:
+            part = _slice(node, data, axis, int(known), int(known) + 1)
+            return relax.op.squeeze(part, [axis])
+        indices = constant(known, dtype)
+    elif dtype.startswith("int"):  # negative indices count from the end
+        below = node.emit(relax.op.less(indices, constant(0, dtype)))
+        wrapped = node.emit(relax.op.add(indices, constant(size, dtype)))
+        indices = node.emit(relax.op.where(below, wrapped, indices))
+    # Clipped, because an index outside would otherwise read memory that is not the tensor's.
+    return relax.op.take(data, indices, axis=axis, mode="clip")

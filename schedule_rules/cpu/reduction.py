@@ -90,21 +90,16 @@ def _lanes_hold_partials(sch: Any, block: Any, contiguous: int, hw: Hardware) ->
         spatial = sch.get_loops(block)[: len(spatial)]
         if spatial:
             sch.compute_at(partial, spatial[-1], preserve_unit_loops=True)
-        count = analysis.reduction_count(sch, partial)
-        lane = next(
-            loop for loop in sch.get_loops(partial)[-count - 1 - len(spatial) :] if _is_lane(sch, loop, lanes)
-        )
-        rest = [loop for loop in sch.get_loops(partial)[-count:] if not sch.get(loop).same_as(sch.get(lane))]
+            lane, *rest = sch.get_loops(partial)[len(spatial) :]
+        else:
+            rest = list(sch.get_loops(partial))
+            lane = rest.pop(contiguous + 1)
         sch.reorder(*rest, lane)
         sch.vectorize(lane)
-        init = sch.decompose_reduction(partial, rest[0])
+        init = sch.decompose_reduction(partial, rest[-analysis.reduction_count(sch, partial)])
         sch.vectorize(sch.get_loops(init)[-1])
     if spatial:
         moves.parallel_outer(sch, list(spatial), points, hw)
-
-
-def _is_lane(sch: Any, loop: Any, lanes: int) -> bool:
-    return int(sch.get(loop).extent) == lanes
 
 
 def _parallel_only(sch: Any, block: Any, hw: Hardware) -> None:

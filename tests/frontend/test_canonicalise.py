@@ -185,6 +185,16 @@ def test_no_ops_are_removed():
     assert operators_of(canonical(b, b("Relu", y))) == ["nn.relu"]
 
 
+def test_an_index_out_of_range_reads_the_edge():
+    builder = Builder(3)
+    rows = builder("Gather", np.arange(8.0).reshape(4, 2), builder("Cast", "x", to=TensorProto.INT64))
+    model = builder.model(rows)
+    with tvm.target.Target("llvm"):
+        module = canonicalise(import_model(model, "test.onnx"))
+    (got,) = run_module(module, {"x": np.array([0, 3, 1e6], "float32")})
+    np.testing.assert_array_equal(got, [[0, 1], [6, 7], [6, 7]])
+
+
 def test_constants_are_folded_without_being_asked():
     b = Builder(2, 3)
     table = b("Transpose", b("Mul", NORMAL((3, 2)), 2.0))

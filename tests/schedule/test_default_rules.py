@@ -74,6 +74,8 @@ WORKLOADS = {
     "global mean": ((1, 7, 7, 64), lambda x: relax.op.mean(x, [1, 2], keepdims=True), "reduction"),
     "mean of the last axis": ((5, 6, 48), lambda x: relax.op.mean(x, [-1]), "reduction"),
     "sum of everything": ((7, 9), lambda x: relax.op.sum(x), "reduction"),
+    "sum of everything, vectorised": ((1, 8, 8, 4), lambda x: relax.op.sum(x), "reduction"),
+    "mean of two axes": ((3, 8, 5, 32), lambda x: relax.op.mean(x, [1, 3]), "reduction"),
     "argmax": ((6, 40), lambda x: relax.op.argmax(x, 1), None),
     "softmax": ((4, 33), lambda x: relax.op.nn.softmax(x), "reduction"),
     "softmax of the first axis": ((32, 16), lambda x: relax.op.nn.softmax(x, 0), "reduction"),

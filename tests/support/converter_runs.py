@@ -11,7 +11,13 @@ from tvm import relax
 from support.onnx_runs import run_onnx
 from tpo.frontend.importer import import_model
 
-GENERATOR = np.random.default_rng(7)
+_generator = np.random.default_rng(7)
+
+
+def reseed() -> None:
+    """Start the random numbers of `normal` and `integers` anew."""
+    global _generator
+    _generator = np.random.default_rng(7)
 
 
 class Const:
@@ -22,7 +28,7 @@ class Const:
 
 
 def normal(*shape: int, dtype: str = "float32") -> np.ndarray:
-    return GENERATOR.standard_normal(shape).astype(dtype)
+    return _generator.standard_normal(shape).astype(dtype)
 
 
 def constant(*shape: int, dtype: str = "float32") -> Const:
@@ -30,7 +36,7 @@ def constant(*shape: int, dtype: str = "float32") -> Const:
 
 
 def integers(low: int, high: int, *shape: int, dtype: str = "int64") -> np.ndarray:
-    return GENERATOR.integers(low, high, shape).astype(dtype)
+    return _generator.integers(low, high, shape).astype(dtype)
 
 
 def one_node(

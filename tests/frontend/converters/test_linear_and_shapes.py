@@ -143,3 +143,20 @@ def test_gather(indices, axis):
     module = check_node("Gather", [normal(4, 4, 5), indices], axis=axis)
     if isinstance(indices, Const) and indices.array.ndim == 0:
         assert operators_of(module) == ["strided_slice", "squeeze"]
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
+@pytest.mark.parametrize("pads", [[0, 1, 2, 0, 2, 1], [0, -1, 1, 0, 1, -2]])
+def test_pad(mode, pads):
+    if mode == "wrap" and min(pads) < 0:
+        return
+    check_node("Pad", [normal(2, 4, 5), Const(pads, "int64")], opset=19, mode=mode)
+
+
+def test_pad_with_a_value_axes_and_booleans():
+    pads = Const([1, 0, 2, 1], "int64")
+    axes = Const([-1, 0], "int64")
+    check_node("Pad", [normal(2, 4, 5), pads, Const(1.5, "float32"), axes], opset=19)
+    check_node("Pad", [normal(2, 4, 5), pads, np.float32(2.5), axes], opset=19)
+    check_node("Pad", [integers(0, 9, 3, 3), pads, Const(7, "int64")], opset=19)
+    check_node("Pad", [normal(3, 3) > 0, pads, Const(True)], opset=19)

@@ -138,7 +138,7 @@ def test_qlinear_binary_operators(operator):
 )
 def test_qlinear_unary_operators(operator, output, attributes):
     within_one_step(
-        operator, [integers(0, 255, 1, 3, 6, 6, dtype="uint8"), *QUANTISED, *output], **attributes
+        operator, [integers(0, 255, 1, 16, 6, 6, dtype="uint8"), *QUANTISED, *output], **attributes
     )
 
 

@@ -1,4 +1,4 @@
-"""Operators that do nothing, or that two of make one."""
+"""Operators that do nothing, that two of make one, or that have a cheaper or safer spelling."""
 
 from __future__ import annotations
 
@@ -89,6 +89,14 @@ def clamp(call: Any, graph: Graph) -> Any:
     return relax.op.clip(x, low, high) if low <= high and not math.isnan(low + high) else None
 
 
+def safe_take(call: Any, graph: Graph) -> Any:
+    """Gathering by indices that only the user knows must not read foreign memory: clip them."""
+    if operator(call) != "take" or call.attrs.mode != "fast":
+        return None
+    axis = None if call.attrs.axis is None else int(call.attrs.axis)
+    return relax.op.take(call.args[0], call.args[1], axis, mode="clip")
+
+
 def _bounded(call: Any) -> tuple[float | None, Any]:
     for bound, x in ((call.args[1], call.args[0]), (call.args[0], call.args[1])):
         value = scalar(bound)
@@ -105,4 +113,5 @@ RULES: tuple[Rule, ...] = (
     subtraction_of_constant,
     division_by_constant,
     clamp,
+    safe_take,
 )

@@ -127,3 +127,10 @@ def _top_k(node: Node) -> Expr:
     if dtype_of(node.input(0)) == "uint64":
         raise Unsupported("uint64 data is not supported")
     return node.by_tvm()
+
+
+@converter("MaxUnpool", since=9)
+def _max_unpool(node: Node) -> Expr:
+    if node.optional(2) is not None:
+        raise Unsupported("output_shape is not supported")
+    return node.by_tvm()

@@ -9,7 +9,6 @@ from tpo.frontend.converters.registry import (
     Array,
     Expr,
     Node,
-    Unsupported,
     cast,
     constant,
     converter,
@@ -51,6 +50,24 @@ def _transform(node: Node, data: Expr, length: int, bins: int, inverse: bool) ->
     )
 
 
+def _real_signal(node: Node, data: Expr, length: int) -> Expr:
+    """The real signal, [..., length, 1], of the half spectrum [..., length // 2 + 1, 2].
+
+    The missing half is the conjugate of the given one, so that all bins but the first, and for an
+    even length the last, count twice.
+    """
+    bins = length // 2 + 1
+    weight = np.full((bins, 1), 2.0)
+    weight[0] = 1
+    if length % 2 == 0:
+        weight[-1] = 1
+    angle = 2 * np.pi * np.outer(np.arange(bins), np.arange(length)) / length
+    both = np.stack([np.cos(angle) * weight, -np.sin(angle) * weight], axis=1) / length  # [bins, 2, length]
+    flat = node.emit(relax.op.reshape(data, (*shape_of(data)[:-2], 2 * bins)))
+    matrix = constant(both.reshape(2 * bins, length), dtype_of(data))
+    return node.emit(relax.op.expand_dims(node.emit(relax.op.matmul(flat, matrix)), -1))
+
+
 @converter("DFT", since=17)
 def _dft_by_attribute(node: Node) -> Expr:
     return _dft(node, node.attribute("axis", 1))
@@ -67,15 +84,19 @@ def _dft(node: Node, axis: int) -> Expr:
     rank = rank_of(data)
     axis = normalise_axis(axis, rank)
     given = None if node.optional(1) is None else node.required_constant(1, "dft_length")
-    length = shape_of(data)[axis] if given is None else int(given.reshape(()))
     inverse, onesided = bool(node.attribute("inverse", 0)), bool(node.attribute("onesided", 0))
-    if inverse and onesided:
-        raise Unsupported("an inverse transform of a one-sided spectrum is not supported")
+    half = inverse and onesided
+    bins = shape_of(data)[axis]
+    natural = 2 * (bins - 1) if half else bins
+    length = natural if given is None else int(given.reshape(()))
     # In float64: the sums cancel, and what should be zero would be as large as the rounding of the rest.
-    data = _fit(node, cast(node, data, "float64"), axis, length)
+    data = _fit(node, cast(node, data, "float64"), axis, length // 2 + 1 if half else length)
     order = [i for i in range(rank) if i not in (axis, rank - 1)] + [axis, rank - 1]
     moved = data if order == list(range(rank)) else node.emit(relax.op.permute_dims(data, order))
-    result = _transform(node, moved, length, length // 2 + 1 if onesided else length, inverse)
+    if half:
+        result = _real_signal(node, moved, length)
+    else:
+        result = _transform(node, moved, length, length // 2 + 1 if onesided else length, inverse)
     result = cast(node, result, dtype_of(node.input(0)))
     return result if moved is data else relax.op.permute_dims(result, [order.index(i) for i in range(rank)])
 

@@ -181,7 +181,7 @@ def test_random_inputs_are_reproducible_and_safe():
     assert set(made["ids"]) == {0, 1}
     assert made["pixels"].max() > 200
     ranged = random_inputs(specs, 3, {"ids": (10, 20), "x": (5, 6)})
-    assert set(ranged["ids"]) <= set(range(10, 21))
+    assert set(ranged["ids"]) <= set(range(10, 20))
     assert ranged["x"].min() >= 5
 
 

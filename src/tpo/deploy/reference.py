@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Ranges = Mapping[str, tuple[float, float]]
 
 NAME = "onnxruntime"
-# A model may say which values an input can take: metadata_props["tpo.range.<input>"] = "lo,hi".
+# A model may say which values an input takes: metadata_props["tpo.range.<input>"] = "low,high", high excluded.
 RANGE_PREFIX = "tpo.range."
 # Protobuf cannot hold more in one message.
 PROTOBUF_LIMIT = 2**31 - 1
@@ -60,17 +60,26 @@ class Reference:
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
         """Value ranges of inputs that the model's metadata declares."""
-        found = {}
-        for key, value in self.session.get_modelmeta().custom_metadata_map.items():
-            low, _, high = value.partition(",")
-            if key.startswith(RANGE_PREFIX):
-                found[key.removeprefix(RANGE_PREFIX)] = (float(low), float(high))
-        return found
+        return parse_ranges(self.session.get_modelmeta().custom_metadata_map)
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs by name."""
         results = self.session.run(None, dict(inputs))
         return {name: np.asarray(result) for name, result in zip(self.outputs, results, strict=True)}
+
+
+def parse_ranges(metadata: Mapping[str, str]) -> dict[str, tuple[float, float]]:
+    """Value ranges of inputs, from a model's metadata.
+
+    >>> parse_ranges({"tpo.range.ids": "0,30522", "author": "me"})
+    {'ids': (0.0, 30522.0)}
+    """
+    found = {}
+    for key, value in metadata.items():
+        if key.startswith(RANGE_PREFIX):
+            low, _, high = value.partition(",")
+            found[key.removeprefix(RANGE_PREFIX)] = (float(low), float(high))
+    return found
 
 
 def random_inputs(specs: Sequence[Spec], seed: int, ranges: Ranges | None = None) -> dict[str, Array]:
@@ -90,8 +99,8 @@ def random_inputs(specs: Sequence[Spec], seed: int, ranges: Ranges | None = None
             values = rng.integers(0, 2, spec.shape)
         elif dtype.kind in "iu":
             whole = np.iinfo(dtype) if dtype.itemsize <= 2 else None
-            low, high = given or ((whole.min, whole.max) if whole else (0, 1))
-            values = rng.integers(int(low), int(high), spec.shape, endpoint=True)
+            low, high = given or ((whole.min, whole.max + 1) if whole else (0, 2))
+            values = rng.integers(int(low), int(high), spec.shape)
         else:
             values = rng.uniform(*given, spec.shape) if given else rng.standard_normal(spec.shape)
         made[spec.name] = np.asarray(values).astype(dtype)

@@ -159,9 +159,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def _translate(self, proto: onnx.NodeProto) -> tuple[Any, ...]:
         version = self.versions.get(_domain(proto.domain), 1)
         inputs = tuple(self._nodes[name] if name else None for name in proto.input)
-        values = [value_of(value) for value in inputs]
-        if folding.is_foldable(proto, values):
-            known = folding.fold(proto, values, version)
+        known = folding.folded(proto, inputs, version)
+        if known is not None:
             return tuple(constant(known[name]) if name else None for name in proto.output)
         halves = {dtype_of(value) for value in inputs if value is not None} & _HALF
         if len(halves) == 1 and proto.op_type in _WIDENED:

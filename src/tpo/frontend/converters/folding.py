@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,9 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-Array = np.ndarray[Any, Any]
+from tpo.frontend.converters.registry import Array, value_of
+
+_log = logging.getLogger(__name__)
 
 # Results no larger than their input: folding them is always a gain.
 _VIEWS = frozenset(
@@ -71,22 +74,28 @@ FOLDED_ONLY = frozenset(
 )
 
 
-def is_foldable(node: onnx.NodeProto, values: Sequence[Array | None]) -> bool:
-    """Whether `node` only computes on small known values."""
-    return (
-        node.op_type in _FOLDABLE | FOLDED_ONLY
-        and node.domain in ("", "ai.onnx")
-        and any(value is not None for value in values)
-        and all(value is not None or not name for value, name in zip(values, node.input, strict=True))
-        and (
-            node.op_type in _VIEWS
-            or sum(value.size for value in values if value is not None) <= _LARGEST_INPUT
-        )
-    )
+def folded(node: onnx.NodeProto, inputs: Sequence[Any], version: int) -> dict[str, Array] | None:
+    """Outputs of a node by name, if its inputs are all known and it is worth evaluating now; else None.
+
+    The values come from ONNX's own reference implementation; where that has none, the node is left
+    to be translated like any other.
+    """
+    if node.op_type not in _FOLDABLE | FOLDED_ONLY or node.domain not in ("", "ai.onnx"):
+        return None
+    values = [value_of(expression) for expression in inputs]
+    known = [value for value in values if value is not None]
+    if not known or len(known) != sum(bool(name) for name in node.input):
+        return None
+    if node.op_type not in _VIEWS and sum(value.size for value in known) > _LARGEST_INPUT:
+        return None
+    try:
+        return _evaluate(node, values, version)
+    except Exception as error:  # the reference raises whatever numpy does
+        _log.debug("%s %s was not folded: %s", node.op_type, node.name, error)
+        return None
 
 
-def fold(node: onnx.NodeProto, values: Sequence[Array | None], version: int) -> dict[str, Array]:
-    """Outputs by name of `node` for the given input values, by ONNX's own reference implementation."""
+def _evaluate(node: onnx.NodeProto, values: Sequence[Array | None], version: int) -> dict[str, Array]:
     graph = onnx.helper.make_graph(
         [node],
         "folded",

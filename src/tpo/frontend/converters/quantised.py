@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from tvm import relax
 
@@ -20,7 +18,6 @@ from tpo.frontend.converters.registry import (
     constant,
     converter,
     dtype_of,
-    find,
     normalise_axis,
     rank_of,
     shape_of,
@@ -88,10 +85,10 @@ def spread(node: Node, value: Expr | None, data: Expr) -> Expr | None:
         return None
     shape, target = shape_of(value), shape_of(data)
     if int(np.prod(shape)) == 1 and not node.attribute("block_size", 0):
-        return _view(node, value, ())
+        return view(node, value, ())
     axis = normalise_axis(node.attribute("axis", 1), len(target))
     if len(shape) == 1 and not node.attribute("block_size", 0):
-        return _view(node, value, tuple(shape[0] if i == axis else 1 for i in range(len(target))))
+        return view(node, value, tuple(shape[0] if i == axis else 1 for i in range(len(target))))
     block = node.attribute("block_size", 0)
     if len(shape) != len(target) or not block:
         raise Unsupported(f"a scale of shape {list(shape)} for data of shape {list(target)} is not supported")
@@ -103,7 +100,8 @@ def spread(node: Node, value: Expr | None, data: Expr) -> Expr | None:
     return node.emit(relax.op.strided_slice(longer, axes=[axis], begin=[0], end=[target[axis]]))
 
 
-def _view(node: Node, value: Expr, shape: Shape) -> Expr:
+def view(node: Node, value: Expr, shape: Shape) -> Expr:
+    """`value` with another shape; of a constant, now."""
     known = value_of(value)
     if known is not None:
         return constant(known.reshape(shape))
@@ -135,7 +133,8 @@ def _dequantize_linear(node: Node) -> Expr:
 
 
 @converter("DynamicQuantizeLinear", since=11)
-def _dynamic_quantize_linear(node: Node) -> tuple[Expr, ...]:
+def dynamic_quantize_linear(node: Node) -> tuple[Expr, ...]:
+    """Input 0 as uint8 over its own range, the scale and the zero point."""
     data = node.input(0)
     zero, one = constant(0, "float32"), constant(1, "float32")
     low = node.emit(relax.op.minimum(node.emit(relax.op.min(data)), zero))
@@ -147,33 +146,35 @@ def _dynamic_quantize_linear(node: Node) -> tuple[Expr, ...]:
     return quantise(node, data, scale, zero_point, "uint8"), scale, zero_point
 
 
-def _rows(node: Node, value: Expr | None) -> Expr | None:
+def rows(node: Node, value: Expr | None) -> Expr | None:
     """A per-row vector of the left operand of a product as a column; scalars stay."""
     if value is None or int(np.prod(shape_of(value))) == 1:
-        return None if value is None else _view(node, value, ())
-    return _view(node, value, (*shape_of(value), 1)) if rank_of(value) == 1 else value
+        return None if value is None else view(node, value, ())
+    return view(node, value, (*shape_of(value), 1)) if rank_of(value) == 1 else value
 
 
-def _columns(node: Node, value: Expr | None) -> Expr | None:
+def columns(node: Node, value: Expr | None) -> Expr | None:
+    """A per-column vector of the right operand of a product broadcasts as it is; scalars lose their axis."""
     if value is None or int(np.prod(shape_of(value))) == 1:
-        return None if value is None else _view(node, value, ())
+        return None if value is None else view(node, value, ())
     return value
 
 
-def _integer_matmul(
+def integer_matmul(
     node: Node, left: Expr, left_zero: Expr | None, right: Expr, right_zero: Expr | None
 ) -> Expr:
-    a = shifted_integer(node, left, _rows(node, left_zero), "int16")
-    b = shifted_integer(node, right, _columns(node, right_zero), "int16")
+    """The int32 product of two integer matrices after their zero points are taken off."""
+    a = shifted_integer(node, left, rows(node, left_zero), "int16")
+    b = shifted_integer(node, right, columns(node, right_zero), "int16")
     return node.emit(relax.op.matmul(a, b, out_dtype="int32"))
 
 
 @converter("MatMulInteger", since=10)
 def _matmul_integer(node: Node) -> Expr:
-    return _integer_matmul(node, node.input(0), node.optional(2), node.input(1), node.optional(3))
+    return integer_matmul(node, node.input(0), node.optional(2), node.input(1), node.optional(3))
 
 
-def _requantise(node: Node, total: Expr, factors: list[Expr], output_scale: Expr, zero_point: Expr) -> Expr:
+def requantise(node: Node, total: Expr, factors: list[Expr], output_scale: Expr, zero_point: Expr) -> Expr:
     """int32 sums to the output's scale; the factor is computed in float32, as ONNX Runtime does."""
     factor = factors[0]
     for operation, value in ((relax.op.multiply, factors[1]), (relax.op.divide, output_scale)):
@@ -190,24 +191,24 @@ def _requantise(node: Node, total: Expr, factors: list[Expr], output_scale: Expr
 @converter("QLinearMatMul", since=10)
 def _qlinear_matmul(node: Node) -> Expr:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (node.input(index) for index in range(8))
-    total = _integer_matmul(node, a, a_zero, b, b_zero)
-    factors = [cast(node, _rows(node, a_scale), "float32"), cast(node, _columns(node, b_scale), "float32")]
-    scale = cast(node, _rows(node, y_scale), "float32")
-    return _requantise(node, total, factors, scale, _rows(node, y_zero))
+    total = integer_matmul(node, a, a_zero, b, b_zero)
+    factors = [cast(node, rows(node, a_scale), "float32"), cast(node, columns(node, b_scale), "float32")]
+    scale = cast(node, rows(node, y_scale), "float32")
+    return requantise(node, total, factors, scale, rows(node, y_zero))
 
 
 def _per_output(node: Node, value: Expr | None, rank: int) -> Expr | None:
     """A weight's scalar or per-output-channel value, as [O, 1, 1...]."""
     if value is None or int(np.prod(shape_of(value))) == 1:
-        return None if value is None else _view(node, value, ())
-    return _view(node, value, (shape_of(value)[0], *[1] * (rank - 1)))
+        return None if value is None else view(node, value, ())
+    return view(node, value, (shape_of(value)[0], *[1] * (rank - 1)))
 
 
 def _integer_convolution(
     node: Node, data: Expr, data_zero: Expr | None, weight: Expr, weight_zero: Expr | None
 ) -> Expr:
     """Convolution of the shifted integers: padding is zero after the shift, as ONNX wants."""
-    zero = None if data_zero is None else _view(node, data_zero, ())
+    zero = None if data_zero is None else view(node, data_zero, ())
     x = shifted_integer(node, data, zero, "int16")
     w = shifted_integer(node, weight, _per_output(node, weight_zero, rank_of(weight)), "int16")
     return convolve(node, x, w, out_dtype="int32")
@@ -226,103 +227,7 @@ def _qlinear_conv(node: Node) -> Expr:
     if bias is not None:
         total = node.emit(relax.op.add(total, per_channel(node, bias, rank)))
     weight_scale = (
-        _view(node, w_scale, ()) if shape_of(w_scale) in ((), (1,)) else per_channel(node, w_scale, rank)
+        view(node, w_scale, ()) if shape_of(w_scale) in ((), (1,)) else per_channel(node, w_scale, rank)
     )
-    factors = [_view(node, x_scale, ()), weight_scale]
-    return _requantise(node, total, factors, _view(node, y_scale, ()), _view(node, y_zero, ()))
-
-
-def _dequantised(node: Node, first: int) -> Expr:
-    """The tensor of inputs `first` (data), `first + 1` (scale) and `first + 2` (zero point)."""
-    zero_point = node.optional(first + 2)
-    zero_point = None if zero_point is None else _view(node, zero_point, ())
-    return dequantise(node, node.input(first), _view(node, node.input(first + 1), ()), zero_point)
-
-
-def _quantised(node: Node, data: Expr, first: int, dtype: str) -> Expr:
-    """`data` quantised by inputs `first` (scale) and `first + 1` (zero point)."""
-    zero_point = node.optional(first + 1)
-    zero_point = None if zero_point is None else _view(node, zero_point, ())
-    return quantise(node, data, _view(node, node.input(first), ()), zero_point, dtype)
-
-
-def _as_float(node: Node, operator: str, data: Expr, version: int = 19) -> Expr:
-    """The float operator of ai.onnx on `data`, with this node's attributes."""
-    convert = find("", operator, version)
-    if convert is None:
-        raise Unsupported(f"{operator} has no translation")
-    result = convert(replace(node, operator=operator, domain="", version=version, inputs=(data,)))
-    return node.emit(result)
-
-
-@converter("QLinearAdd", "QLinearMul", domain="com.microsoft")
-def _qlinear_binary(node: Node) -> Expr:
-    operation = relax.op.add if node.operator == "QLinearAdd" else relax.op.multiply
-    result = node.emit(operation(_dequantised(node, 0), _dequantised(node, 3)))
-    return _quantised(node, result, 6, dtype_of(node.input(0)))
-
-
-@converter(
-    "QLinearSigmoid",
-    "QLinearLeakyRelu",
-    "QLinearAveragePool",
-    "QLinearGlobalAveragePool",
-    "QLinearSoftmax",
-    domain="com.microsoft",
-)
-def _qlinear_unary(node: Node) -> Expr:
-    data = _dequantised(node, 0)
-    name = node.operator.removeprefix("QLinear")
-    if node.attribute("channels_last", 0):
-        raise Unsupported("channels_last is not supported")
-    if name == "Sigmoid":
-        result = node.emit(relax.op.sigmoid(data))
-    elif name == "Softmax":
-        if node.attribute("opset", 13) < 13:
-            raise Unsupported("softmax of opset 12 and before is not supported")
-        result = node.emit(relax.op.nn.softmax(data, node.attribute("axis", -1)))
-    else:
-        result = _as_float(node, name, data)
-    return _quantised(node, result, 3, dtype_of(node.input(0)))
-
-
-@converter("QLinearConcat", domain="com.microsoft")
-def _qlinear_concat(node: Node) -> Expr:
-    parts = [_dequantised(node, first) for first in range(2, len(node.inputs), 3)]
-    joined = node.emit(relax.op.concat(parts, axis=node.attribute("axis")))
-    return _quantised(node, joined, 0, dtype_of(node.input(2)))
-
-
-@converter("QGemm", domain="com.microsoft")
-def _qgemm(node: Node) -> Expr:
-    a, b = node.input(0), node.required_constant(3, "weight")
-    if node.attribute("transA", 0) or node.optional(7) is None:
-        raise Unsupported("only transA=0 and a quantised output are supported")
-    weight = constant(b.T if node.attribute("transB", 0) else b)
-    total = _integer_matmul(node, a, node.optional(2), weight, node.optional(5))
-    bias = node.optional(6)
-    if bias is not None:
-        total = node.emit(relax.op.add(total, bias))
-    alpha = np.float32(node.attribute("alpha", 1.0))
-    a_scale = constant(np.float32(alpha * node.required_constant(1, "scale").reshape(())))
-    factors = [a_scale, _columns(node, node.input(4))]
-    return _requantise(node, total, factors, _view(node, node.input(7), ()), _view(node, node.input(8), ()))
-
-
-@converter("DynamicQuantizeMatMul", domain="com.microsoft")
-def _dynamic_quantize_matmul(node: Node) -> Expr:
-    quantised, scale, zero_point = _dynamic_quantize_linear(node)
-    total = _integer_matmul(node, quantised, zero_point, node.input(1), node.optional(3))
-    factor = node.emit(relax.op.multiply(scale, _columns(node, node.input(2))))
-    result = node.emit(relax.op.multiply(cast(node, total, "float32"), factor))
-    bias = node.optional(4)
-    return result if bias is None else relax.op.add(result, bias)
-
-
-@converter("MatMulIntegerToFloat", domain="com.microsoft")
-def _matmul_integer_to_float(node: Node) -> Expr:
-    total = _integer_matmul(node, node.input(0), node.optional(4), node.input(1), node.optional(5))
-    factor = node.emit(relax.op.multiply(_rows(node, node.input(2)), _columns(node, node.input(3))))
-    result = node.emit(relax.op.multiply(cast(node, total, "float32"), factor))
-    bias = node.optional(6)
-    return result if bias is None else relax.op.add(result, bias)
+    factors = [view(node, x_scale, ()), weight_scale]
+    return requantise(node, total, factors, view(node, y_scale, ()), view(node, y_zero, ()))

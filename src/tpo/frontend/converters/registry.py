@@ -110,8 +110,16 @@ def constant(value: Any, dtype: str | None = None) -> Expr:
 
 
 def value_of(expression: Expr | None) -> Array | None:
-    """The numpy value of a constant expression, else None."""
-    return expression.value.numpy() if isinstance(expression, GenericConst) else None
+    """The numpy value of a constant expression, not to be written to; else None."""
+    if not isinstance(expression, GenericConst):
+        return None
+    try:
+        view: Array = np.from_dlpack(expression.value)  # a view: weights are large and asked for often
+    except RuntimeError:  # a dtype that numpy only knows through ml_dtypes
+        copy: Array = expression.value.numpy()
+        return copy
+    view.flags.writeable = False
+    return view
 
 
 def shape_of(expression: Expr) -> Shape:

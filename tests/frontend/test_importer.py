@@ -1,3 +1,6 @@
+import re
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -132,3 +135,9 @@ def test_import_is_plain_relax_with_one_function():
     module = check_node("Conv", [normal(1, 3, 8, 8), constant(4, 3, 3, 3), constant(4)])
     assert [variable.name_hint for variable in module.get_global_vars()] == ["main"]
     relax.analysis.well_formed(module)  # raises when it is not
+
+
+def test_the_docs_name_every_supported_operator():
+    text = (Path(__file__).parents[2] / "docs" / "onnx-support.md").read_text()
+    words = set(re.findall(r"\w+", text))
+    assert {name for name in supported_operators() if name.rpartition("::")[2] not in words} == set()

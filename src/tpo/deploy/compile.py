@@ -13,7 +13,7 @@ import tvm
 from tvm import relax
 
 import tpo
-from tpo import targets
+from tpo import targets, vector_math
 from tpo.deploy import manifest as manifests
 from tpo.deploy.artifact import load
 from tpo.deploy.manifest import Function, Manifest, ModelSource, TargetInfo, Tensor, Versions
@@ -92,6 +92,7 @@ def schedule_and_pack(module: Any, hw: Hardware, target: Any) -> tuple[Any, dict
 
 def build(module: Any, target: Target, library: Path, name: str) -> None:
     """Generate code for the scheduled module and link it into a shared library."""
+    vector_math.register()
     try:
         executable = tvm.compile(module, target.tvm)
     except Exception as error:  # TVM raises many kinds; none of them is the user's doing

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Ranges = Mapping[str, tuple[float, float]]
 
 NAME = "onnxruntime"
-# A model may say which values an input takes: metadata_props["tpo.range.<input>"] = "low,high", high excluded.
+# A model may bound the values of an input: metadata_props["tpo.range.<input>"] = "low,high", high excluded.
 RANGE_PREFIX = "tpo.range."
 # Protobuf cannot hold more in one message.
 PROTOBUF_LIMIT = 2**31 - 1

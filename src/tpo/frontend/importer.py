@@ -151,9 +151,14 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 if name and output is not None:
                     self._nodes[name] = output
         for value in graph.output:
+            kind = value.type.WhichOneof("value") or "tensor_type"
             known = value_of(self._nodes[value.name])
-            if known is not None and known.size == 0:
+            why = ""
+            if kind != "tensor_type":
+                why = f"a {kind.removesuffix('_type')} is not supported"
+            elif known is not None and known.size == 0:
                 why = "tensors without elements are not supported"
+            if why:
                 raise UnsupportedModelError(path=self.path, operator="the output", node=value.name, why=why)
 
     def _translate(self, proto: onnx.NodeProto) -> tuple[Any, ...]:

@@ -86,7 +86,7 @@ def _clip(node: Node) -> Expr:
     return data
 
 
-@converter("Identity", "Dropout", "StopGradient")
+@converter("Identity", "Dropout")
 def _identity(node: Node) -> tuple[Expr, ...]:
     data = node.input(0)
     if node.operator == "Dropout" and node.attribute("is_test", 1) == 0:

@@ -27,10 +27,9 @@ def schedule(sch: Any, hw: Hardware) -> bool:
     for block in analysis.blocks(sch):
         if analysis.is_injective(sch, block) and not _is_shared_or_costly(sch, block):
             moves.try_inline(sch, block)
-    done = 0
-    for block in analysis.blocks(sch):
-        if analysis.is_reduction(sch, block):
-            done += _schedule_reduction(sch, block, hw)
+    # Listed first: scheduling one reduction may inline injective blocks that follow it.
+    reductions = [block for block in analysis.blocks(sch) if analysis.is_reduction(sch, block)]
+    done = sum(_schedule_reduction(sch, block, hw) for block in reductions)
     return done + _schedule_rest(sch, hw) > 0
 
 

@@ -80,6 +80,11 @@ WORKLOADS = {
     "softmax": ((4, 33), lambda x: relax.op.nn.softmax(x), "reduction"),
     "softmax of the first axis": ((32, 16), lambda x: relax.op.nn.softmax(x, 0), "reduction"),
     "layer norm": ((4, 9, 64), lambda x: relax.op.nn.layer_norm(x, const(64), const(64), [-1]), "reduction"),
+    "layer norm of outer axes": (
+        (1, 6, 6, 32),
+        lambda x: relax.op.nn.relu(relax.op.nn.layer_norm(x, const(6, 6), const(6, 6), [1, 2])),
+        "reduction",
+    ),
     "cumulative sum": ((4, 16), lambda x: relax.op.cumsum(x, 1), None),
     "elementwise": ((3, 5, 64), lambda x: relax.op.exp(relax.op.add(x, const(64))), "elementwise"),
     "scalar": ((), lambda x: relax.op.add(x, relax.const(1.0, "float32")), "elementwise"),

@@ -19,4 +19,4 @@ step "compile" "$tpo" compile "$out/$model.onnx" -o "$out/$model.so" --threads "
 step "verify against ONNX Runtime" "$tpo" verify "$out/$model.so" "$out/$model.onnx"
 step "benchmark side by side" "$tpo" bench "$out/$model.so" --vs onnxruntime --threads "$threads"
 printf '\nThe library: %s\nUse it:      %s\n' "$PWD/$out/$model.so" \
-  "python -c 'import numpy, tpo; m = tpo.load(\"$out/$model.so\"); print(m)'"
+  "$PY -c 'import tpo; m = tpo.load(\"$out/$model.so\"); print(m)'"

@@ -33,7 +33,7 @@ make_environment() {
   local extras=${1:-}
   local python
   python=$(find_python) || return 2
-  local folder=${TPO_VENV:-$repository/.venv}
+  local folder=${TPO_VENV:-.venv} # relative, so that what the demo prints can be pasted
   [ -x "$folder/bin/python" ] || "$python" -m venv "$folder"
   PY=$folder/bin/python
   "$PY" -m pip install --quiet --disable-pip-version-check --editable "$repository${extras:+[$extras]}"

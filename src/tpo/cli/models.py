@@ -74,9 +74,10 @@ def compile_(
     from tpo.deploy.manifest import manifest_path
     from tpo.targets import resolve
 
-    library = result or Path(f"{model.stem}.so")
+    library = result or Path(f"{model.stem or 'model'}.so")
     check_output(library)
     resolved = resolve(target, threads)
+    output.note(f"importing {model}")
     loaded = _load(model, shape)
     manifest = compile_model(loaded, library, resolved, threads, verify, progress=output.note)
     if as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -61,6 +62,7 @@ def compile_model(
 ) -> Manifest:
     """`compile` for a resolved target; `progress` is told what is being done."""
     check_output(output)
+    check_compiler(target)
     progress(f"scheduling for {target.name}")
     module, rules = schedule_and_pack(model.module, target.hardware, target.tvm)
     functions = _functions(model, module, rules)
@@ -99,18 +101,8 @@ def build(module: Any, target: Target, library: Path, name: str) -> None:
         raise CompileError(name=name, why=str(error).strip().splitlines()[-1]) from error
     try:
         executable.export_library(str(library), cc=target.compiler)
-    except FileNotFoundError as error:
-        raise ToolMissingError(
-            tool=target.compiler, purpose="link the library", command=f"apt-get install {_package(target)}"
-        ) from error
     except RuntimeError as error:
         raise CompileError(name=name, why=f"linking: {str(error).strip().splitlines()[-1]}") from error
-
-
-def _package(target: Target) -> str:
-    """Debian's package of the target's compiler."""
-    triple, _, _ = target.compiler.rpartition("-g++")
-    return f"g++-{triple}" if triple else "g++"
 
 
 def check_output(output: Path) -> None:
@@ -133,6 +125,16 @@ def check_output(output: Path) -> None:
             pass
     except OSError as error:
         raise OutputError(path=output, why=error.strerror) from error
+
+
+def check_compiler(target: Target) -> None:
+    """Refuse a target whose linker is not installed before any work is done."""
+    if shutil.which(target.compiler) is None:
+        triple, _, _ = target.compiler.rpartition("-g++")
+        package = f"g++-{triple}" if triple else "g++"
+        raise ToolMissingError(
+            tool=target.compiler, purpose="link the library", command=f"apt-get install {package}"
+        )
 
 
 def _functions(model: Model, module: Any, rules: dict[str, str]) -> tuple[Function, ...]:

@@ -177,6 +177,24 @@ def test_a_convolution_that_is_read_twice_keeps_its_weights():
     assert operators_of(module).count("nn.conv2d") == 1
 
 
+def test_float64_constants_stay_float64():
+    model = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("Sub", ["x", "c"], ["d"]), helper.make_node("Div", ["d", "c"], ["y"])],
+            "test",
+            [helper.make_tensor_value_info("x", TensorProto.DOUBLE, [3])],
+            [onnx.ValueInfoProto(name="y")],
+            [numpy_helper.from_array(np.array([1 / 3, 2 / 3, 1e-9]), "c")],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    feeds = {"x": NORMAL(3)}
+    module = canonicalise(import_model(model, "test.onnx"))
+    assert operators_of(module) == ["add", "multiply"]
+    np.testing.assert_allclose(run_module(module, feeds)[0], run_onnx(model, feeds)["y"], rtol=1e-14)
+
+
 def test_no_ops_are_removed():
     b = Builder(2, 3, 4)
     y = b("Mul", b("Add", b("Identity", "x"), np.zeros((3, 1))), np.ones(4))

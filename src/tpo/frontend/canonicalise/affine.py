@@ -12,7 +12,7 @@ import numpy as np
 from tvm import relax
 
 from tpo.frontend.canonicalise.engine import Graph, Rule, operator
-from tpo.frontend.canonicalise.match import constant, is_float, like, shape
+from tpo.frontend.canonicalise.match import constant, is_float, like, shape, tensor
 
 CONVS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 TRANSPOSED_CONVS = ("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose")
@@ -136,7 +136,7 @@ def _scale_weight(linear: Any, scale: np.ndarray) -> Any:
     else:
         return None
     scaled = (weight.astype("float64") * factor).astype(weight.dtype)
-    return relax.Call(linear.op, [linear.args[0], relax.const(scaled)], linear.attrs, linear.ty_args)
+    return relax.Call(linear.op, [linear.args[0], tensor(scaled)], linear.attrs, linear.ty_args)
 
 
 def _per_channel(scale: np.ndarray, channel: int, rank: int, channels: int) -> np.ndarray | None:

@@ -55,6 +55,11 @@ def close(value: float | None, expected: float) -> bool:
     return value is not None and math.isclose(value, expected, rel_tol=1e-3)
 
 
+def tensor(value: np.ndarray) -> Any:
+    """A constant of exactly this array; `relax.const` alone would make 64 bit types 32 bit ones."""
+    return relax.const(value, str(value.dtype))
+
+
 def like(value: np.ndarray, expr: Any) -> Any:
     """A constant with the element type of an expression."""
     return relax.const(np.asarray(value).astype(dtype(expr)), dtype(expr))

@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax
 
 from tpo.frontend.canonicalise.engine import Graph, Rule, operator
-from tpo.frontend.canonicalise.match import constant, is_float, scalar, shape
+from tpo.frontend.canonicalise.match import constant, is_float, scalar, shape, tensor
 
 
 def neutral_operand(call: Any, graph: Graph) -> Any:
@@ -60,7 +60,7 @@ def subtraction_of_constant(call: Any, graph: Graph) -> Any:
     value = constant(call.args[1]) if operator(call) == "subtract" and is_float(call) else None
     if value is None or constant(call.args[0]) is not None:
         return None
-    return relax.op.add(call.args[0], relax.const(-value))
+    return relax.op.add(call.args[0], tensor(-value))
 
 
 def division_by_constant(call: Any, graph: Graph) -> Any:
@@ -70,7 +70,7 @@ def division_by_constant(call: Any, graph: Graph) -> Any:
     divisor = constant(call.args[1])
     if divisor is None or constant(call.args[0]) is not None or not np.all(np.abs(divisor) > 1e-20):
         return None
-    return relax.op.multiply(call.args[0], relax.const((1.0 / divisor).astype(divisor.dtype)))
+    return relax.op.multiply(call.args[0], tensor((1.0 / divisor).astype(divisor.dtype)))
 
 
 def clamp(call: Any, graph: Graph) -> Any:

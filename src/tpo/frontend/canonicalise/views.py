@@ -14,7 +14,7 @@ import numpy as np
 from tvm import relax
 
 from tpo.frontend.canonicalise.engine import Graph, Rule, operator
-from tpo.frontend.canonicalise.match import constant, shape
+from tpo.frontend.canonicalise.match import constant, shape, tensor
 
 RESHAPES = ("reshape", "squeeze", "expand_dims", "flatten", "nn.batch_flatten")
 VIEWS = (*RESHAPES, "permute_dims")
@@ -217,7 +217,7 @@ def transpose_before_flat_matmul(call: Any, graph: Graph) -> Any:
     moved = weight.reshape(*[split[k] for k in order], -1)
     inverse = [*np.argsort(order), len(order)]
     permuted = np.ascontiguousarray(moved.transpose(inverse)).reshape(weight.shape)
-    return relax.op.matmul(relax.op.reshape(chain[0].args[0], flat), relax.const(permuted))
+    return relax.op.matmul(relax.op.reshape(chain[0].args[0], flat), tensor(permuted))
 
 
 RULES: tuple[Rule, ...] = (view_chain, transpose_before_flat_matmul)

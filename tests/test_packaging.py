@@ -36,7 +36,9 @@ def test_the_wheel_carries_the_folder(unpacked, name):
 
 
 def test_an_installed_tpo_finds_its_own_folders(unpacked):
-    code = "from tpo import resources, targets; print(resources.folder('configs')); print(targets.known_targets())"
+    code = (
+        "from tpo import resources as r, targets; print(r.folder('configs')); print(targets.known_targets())"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": str(unpacked)},

@@ -147,6 +147,14 @@ def test_rms_norm():
     assert operators_of(canonical(b, y)) == ["nn.rms_norm"]
 
 
+@pytest.mark.parametrize("centre", [False, True])
+def test_a_normalisation_over_all_axes_stays_as_it_is(centre):
+    b = Builder(4, 8)
+    y = b("Sub", "x", b("ReduceMean", "x", axes=[0, 1])) if centre else "x"
+    y = b("Div", y, b("Sqrt", b("Add", b("ReduceMean", b("Mul", y, y), axes=[0, 1]), 1e-6)))
+    assert not {"nn.layer_norm", "nn.rms_norm"} & set(operators_of(canonical(b, y)))
+
+
 def test_a_mean_over_other_axes_is_not_a_layer_norm():
     b = Builder(2, 5, 8)
     centred = b("Sub", "x", b("ReduceMean", "x", axes=[1]))

@@ -29,6 +29,8 @@ def normalisation(call: Any, graph: Graph) -> Any:
     dims = shape(y)
     if over is None or dims is None or shape(call) != dims or over != list(range(over[0], len(dims))):
         return None
+    if over[0] == 0:
+        return None  # TVM's norms keep at least one axis
     kept = [dims[axis] for axis in over]
     ones = like(np.ones(kept), y)
     centred = _centred(y, over, graph)

@@ -62,7 +62,7 @@ def schedule(sch: Any, hw: Hardware) -> bool:
     if 2 * analysis.work(sch, anchor) >= moves.MIN_PARALLEL_FLOPS:
         sch.parallel(tiles)
     init = sch.decompose_reduction(anchor, [*reduction, last_outer][0])
-    moves.vectorize_innermost(sch, init, vector)
+    moves.vectorize_innermost(sch, init)
     for block in analysis.blocks_except(sch, anchor, epilogue, init):
         moves.elementwise(sch, block, hw)
     return True

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Otherwise TVM pins the first thread that runs a kernel to half of the CPUs, and its children with it.
+# Otherwise TVM pins the first thread that runs a kernel to half of the CPUs, and its children with it,
+# and the workers of two artifacts to the same CPUs.
 os.environ.setdefault("TVM_BIND_THREADS", "0")
 
 # Imported on first use: `tpo.load` must not pull in the compiler's frontend, nor `tpo --help` TVM.

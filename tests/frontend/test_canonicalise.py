@@ -18,6 +18,7 @@ from support.onnx_runs import run_onnx
 from tpo.frontend.canonicalise import RULES, canonicalise
 from tpo.frontend.canonicalise.engine import rewrite
 from tpo.frontend.importer import import_model
+from tpo.frontend.layout import convert_layout
 
 NORMAL = np.random.default_rng(3).standard_normal
 
@@ -177,6 +178,23 @@ def test_scale_and_shift_fold_into_a_matmul():
     assert operators_of(canonical(b, y)) == ["matmul", "add"]
 
 
+def test_zero_padding_becomes_the_convolutions_own():
+    b = Builder(1, 4, 6, 7)
+    padded = b("Pad", "x", np.array([0, 0, 0, 1, 0, 0, 2, 3]))
+    y = b("Conv", padded, NORMAL((5, 4, 3, 3)), pads=[1, 0, 0, 1], strides=[2, 1])
+    module = canonical(b, y)
+    assert operators_of(module) == ["nn.conv2d"]
+    conv = module["main"].body.blocks[0].bindings[0].value
+    assert [int(pad) for pad in conv.attrs.padding] == [1, 1, 2, 4]
+
+
+@pytest.mark.parametrize("value, channels", [(1.0, 0), (0.0, 1)])
+def test_other_padding_stays_outside_the_convolution(value, channels):
+    b = Builder(1, 4, 6, 6)
+    padded = b("Pad", "x", np.array([0, 0, 1, 1, 0, channels, 1, 1]), value)
+    assert "nn.pad" in operators_of(canonical(b, b("Conv", padded, NORMAL((5, 4 + channels, 3, 3)))))
+
+
 def test_a_convolution_that_is_read_twice_keeps_its_weights():
     b = Builder(1, 4, 6, 6)
     conv = b("Conv", "x", NORMAL((4, 4, 3, 3)))
@@ -237,6 +255,31 @@ def test_a_flattened_transpose_moves_into_the_weights():
     b = Builder(2, 3, 4, 5)
     flat = b("Reshape", b("Transpose", "x", perm=[0, 3, 1, 2]), np.array([2, 60]))
     assert operators_of(canonical(b, b("MatMul", flat, NORMAL((60, 7))))) == ["reshape", "matmul"]
+
+
+@pytest.mark.parametrize(
+    "between, expected",
+    [
+        (lambda b, y: b("Pad", y, np.array([0, 0, 1, 1, 0, 0, 2, 3]), 1.0), "nn.pad"),
+        (lambda b, y: b("Clip", y, -0.5, 0.5), "clip"),
+        (lambda b, y: b("Concat", b("Relu", y), b("Sigmoid", y), axis=1), "concat"),
+        (lambda b, y: b("Mul", y, b("ReduceMean", y, axes=[2, 3])), "mean"),
+        (lambda b, y: b("PRelu", y, np.abs(NORMAL((8, 1, 1)))), "nn.relu"),
+    ],
+)
+def test_nothing_is_transposed_between_two_convolutions(between, expected):
+    b = Builder(1, 4, 9, 9)
+    y = between(b, b("Conv", "x", NORMAL((8, 4, 3, 3))))
+    channels = 16 if expected == "concat" else 8
+    model = b.model(b("Conv", y, NORMAL((4, channels, 3, 3))))
+    with tvm.target.Target("llvm"):
+        module = convert_layout(canonicalise(import_model(model, "test.onnx")))
+    operators = operators_of(module)
+    assert operators.count("permute_dims") == 2  # of the input and of the output
+    assert expected in operators
+    feeds = {"x": NORMAL((1, 4, 9, 9)).astype("float32")}
+    (want,) = run_onnx(model, feeds).values()
+    np.testing.assert_allclose(run_module(module, feeds)[0], want, rtol=1e-4, atol=1e-4)
 
 
 @st.composite

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
@@ -20,9 +21,10 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command line and exit: 0 done, 1 failed, 2 bad input, 3 wrong numbers, 130 interrupted."""
-    # TVM would tie the calling thread, and every process started from it, to half of the CPUs.
-    os.environ.setdefault("TVM_BIND_THREADS", "0")
     words, debug = _take_debug(list(sys.argv[1:] if arguments is None else arguments))
+    if not debug:
+        for library in ("onnxscript", "onnx_ir"):  # what they leave unfolded is no news to a user
+            logging.getLogger(library).setLevel(logging.ERROR)
     sys.exit(run(words, debug))
 
 

@@ -117,8 +117,6 @@ class Program:
 
     def __init__(self, path: Path, manifest: Manifest, threads: int) -> None:
         """Size this (fresh) thread's worker pool, then load the library."""
-        # Otherwise TVM ties workers to single CPUs, and two artifacts to the same ones.
-        os.environ.setdefault("TVM_BIND_THREADS", "0")
         import tvm
         from tvm.runtime.vm import VirtualMachine
 

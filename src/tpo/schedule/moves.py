@@ -121,7 +121,7 @@ def vectorize_tail(sch: Any, loop: Any, lanes: int) -> None:
     sch.unroll(outer)
 
 
-def vectorize_innermost(sch: Any, block: Any, lanes: int) -> None:
+def vectorize_innermost(sch: Any, block: Any) -> None:
     """Vectorise the innermost loop of a block and unroll the two around it."""
     *_, row, vectors, lane = sch.get_loops(block)
     sch.vectorize(lane)

@@ -1,4 +1,4 @@
-"""Constant scales and shifts move into the weights of the operator before them.
+"""Constant scales, shifts and paddings move into the linear operator before or after them.
 
 This folds BatchNorm into convolutions and matmuls, and the scale and shift of a written-out
 LayerNorm into the operator, whatever order the exporter put them in.
@@ -42,6 +42,32 @@ def scale_after_linear(call: Any, graph: Graph) -> Any:
     if scaled is None:
         return None
     return scaled if bias is None else relax.op.add(scaled, like(bias * scale, call))
+
+
+def zero_padding_before_conv(call: Any, graph: Graph) -> Any:
+    """A convolution of a tensor padded with zeros pads by itself."""
+    if operator(call) != "nn.conv2d" or call.attrs.data_layout != "NCHW":
+        return None
+    pad = graph.call(call.args[0], "nn.pad")
+    if pad is None or pad.attrs.pad_mode != "constant" or float(pad.attrs.pad_value) != 0.0:
+        return None
+    batch_and_channels, spatial = pad.attrs.pad_width[:4], [int(width) for width in pad.attrs.pad_width[4:]]
+    if any(int(width) for width in batch_and_channels):
+        return None
+    old, (top, bottom, left, right) = call.attrs, spatial
+    padding = [int(a) + b for a, b in zip(old.padding, (top, left, bottom, right), strict=True)]
+    return relax.op.nn.conv2d(
+        pad.args[0],
+        call.args[1],
+        strides=[int(stride) for stride in old.strides],
+        padding=padding,
+        dilation=[int(step) for step in old.dilation],
+        groups=int(old.groups),
+        data_layout=old.data_layout,
+        kernel_layout=old.kernel_layout,
+        out_layout=old.out_layout,
+        out_dtype=old.out_dtype or None,
+    )
 
 
 def affine_after_affine(call: Any, graph: Graph) -> Any:
@@ -152,4 +178,9 @@ def _per_channel(scale: np.ndarray, channel: int, rank: int, channels: int) -> n
     return np.broadcast_to(scale.reshape(dims[channel]), (channels,)).astype("float64")
 
 
-RULES: tuple[Rule, ...] = (affine_after_norm, scale_after_linear, affine_after_affine)
+RULES: tuple[Rule, ...] = (
+    affine_after_norm,
+    scale_after_linear,
+    zero_padding_before_conv,
+    affine_after_affine,
+)

@@ -114,6 +114,17 @@ def through_reduction(call: Any, graph: Graph) -> Any:
     return relax.op.permute_dims(reduced, list(axes))
 
 
+def through_pad(call: Any, graph: Graph) -> Any:
+    """Padding a transposed tensor is transposing what is padded along other axes."""
+    permute = graph.call(call.args[0], "permute_dims") if operator(call) == "nn.pad" else None
+    if permute is None:
+        return None
+    axes, widths = _axes(permute), [int(width) for width in call.attrs.pad_width]
+    before = [widths[2 * k + side] for k in np.argsort(axes) for side in (0, 1)]
+    padded = relax.op.nn.pad(permute.args[0], before, call.attrs.pad_mode, float(call.attrs.pad_value))
+    return relax.op.permute_dims(padded, list(axes))
+
+
 def _common_order(args: list[Any], graph: Graph) -> tuple[int, ...] | None:
     """The permutation that all transposed operands share; None if there is none, or several."""
     orders = {_axes(found) for arg in args if (found := graph.call(arg, "permute_dims")) is not None}
@@ -152,4 +163,4 @@ def unclamp(call: Any, graph: Graph) -> Any:
     return relax.op.minimum(relax.op.maximum(call.args[0], low), high)
 
 
-RULES: tuple[Rule, ...] = (through_elementwise, through_concat, through_reduction)
+RULES: tuple[Rule, ...] = (through_elementwise, through_concat, through_reduction, through_pad)

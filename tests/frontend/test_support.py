@@ -4,6 +4,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tpo.errors import UnsupportedOperatorsError
+from tpo.frontend.pipeline import stages
 from tpo.frontend.support import check_supported
 
 
@@ -45,3 +46,22 @@ def test_many_nodes_are_counted_and_not_all_spelled_out():
     nodes = [helper.make_node("Det", [f"v{i}"], [f"v{i + 1}"], f"n{i}") for i in range(40)]
     with pytest.raises(UnsupportedOperatorsError, match=r"Det \(nodes n0, n1, n2, n3, n4 and 35 more\)"):
         check_supported(model_of(*nodes), "m", set())
+
+
+def test_a_hopeless_model_is_refused_before_its_shapes_are_asked_for():
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", "m"]) for name in ("x", "y")]
+    body = [helper.make_node("Det", ["a"], ["b"], "inside")]
+    function = helper.make_function("local", "twice", ["a"], ["b"], body, [helper.make_opsetid("", 17)])
+    nodes = [
+        helper.make_node("Foo", ["x"], ["f"], "custom", domain="com.x"),
+        helper.make_node("twice", ["f"], ["g"], "call", domain="local"),
+        helper.make_node("HardSwish", ["g"], ["y"], "fine"),
+    ]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", values[:1], values[1:]),
+        functions=[function],
+        opset_imports=[helper.make_opsetid(*entry) for entry in (("", 17), ("com.x", 1), ("local", 1))],
+    )
+    with pytest.raises(UnsupportedOperatorsError) as caught:
+        next(stages(model, "m.onnx", {}))
+    assert "2 unsupported operator(s): com.x::Foo (node custom), Det (node inside)" in str(caught.value)

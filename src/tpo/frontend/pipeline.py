@@ -20,7 +20,7 @@ from tpo.frontend.importer import import_model, supported_operators
 from tpo.frontend.layout import convert_layout
 from tpo.frontend.shapes import fix_shapes
 from tpo.frontend.simplify import simplify
-from tpo.frontend.support import check_supported
+from tpo.frontend.support import check_possible, check_supported
 
 RELAX_STAGES: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("canonicalise", canonicalise),
@@ -36,6 +36,7 @@ def stages(
 ) -> Iterator[tuple[str, Any]]:
     """Yield (stage name, model after it): ONNX models up to "simplify", Relax modules from "import" on."""
     supported = supported_operators()
+    check_possible(model, path, supported)
     fixed = fix_shapes(model, path, shapes)
     yield "shapes", fixed
     expanded = expand_functions(fixed, supported)

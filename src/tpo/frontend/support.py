@@ -1,4 +1,8 @@
-"""Naming every operator of a model that the importer cannot translate, before anything else runs."""
+"""Naming every operator of a model that the importer cannot translate, all in one error.
+
+Asked twice: of the model as it was read, so that a hopeless one is refused before anything else runs,
+and of what folding, unrolling and expansion leave of it.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,52 @@ import onnx
 from tpo.errors import UnsupportedOperatorsError
 
 _NAMES_SHOWN = 5
+# Operators that unrolling removes where their course is known; only then can tpo do with them.
+_MAY_VANISH = frozenset(
+    {
+        "ConcatFromSequence",
+        "If",
+        "Loop",
+        "Optional",
+        "OptionalGetElement",
+        "OptionalHasElement",
+        "Scan",
+        "SequenceAt",
+        "SequenceConstruct",
+        "SequenceEmpty",
+        "SequenceErase",
+        "SequenceInsert",
+        "SequenceLength",
+        "SequenceMap",
+        "SplitToSequence",
+    }
+)
+
+
+def check_possible(model: onnx.ModelProto, path: str | Path, supported: Container[str]) -> None:
+    """Like `check_supported`, on a model as it was read: only what no later stage can remove is named."""
+    local = {f"{function.domain}::{function.name}" for function in model.functions}
+    hopeless = {
+        name
+        for name in map(operator_name, _all_nodes(model))
+        if name not in supported and name not in _MAY_VANISH and name not in local and not _has_body(name)
+    }
+    if hopeless:
+        check_supported(model, path, set(map(operator_name, _all_nodes(model))) - hopeless)
+
+
+def _has_body(name: str) -> bool:
+    """Whether the standard defines the operator by other operators."""
+    try:
+        schema = onnx.defs.get_schema(name)
+    except onnx.defs.SchemaError:
+        return False
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def _all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    for graph in (model.graph, *model.functions):
+        yield from nodes(graph)
 
 
 def check_supported(model: onnx.ModelProto, path: str | Path, supported: Container[str]) -> None:
@@ -18,7 +68,7 @@ def check_supported(model: onnx.ModelProto, path: str | Path, supported: Contain
     Standard operators are looked up by name ("Conv"), others with their domain ("com.x::Foo").
     """
     nodes_of: dict[str, list[str]] = {}
-    for node in nodes(model.graph):
+    for node in _all_nodes(model):
         name = operator_name(node)
         if name not in supported:
             nodes_of.setdefault(name, []).append(

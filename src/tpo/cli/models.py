@@ -77,7 +77,6 @@ def compile_(
     library = result or Path(f"{model.stem or 'model'}.so")
     check_output(library)
     resolved = resolve(target, threads)
-    output.note(f"importing {model}")
     loaded = _load(model, shape)
     manifest = compile_model(loaded, library, resolved, threads, verify, progress=output.note)
     if as_json:

@@ -12,7 +12,7 @@ import numpy as np
 from tvm import relax
 
 from tpo.frontend.canonicalise.engine import Graph, Rule, operator
-from tpo.frontend.canonicalise.match import constant, is_float, like, shape, tensor
+from tpo.frontend.canonicalise.match import Array, constant, is_float, like, shape, tensor
 
 CONVS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 TRANSPOSED_CONVS = ("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose")
@@ -119,7 +119,7 @@ def affine_after_norm(call: Any, graph: Graph) -> Any:
     return relax.op.nn.layer_norm(norm.args[0], like(gamma, call), like(beta, call), axes, epsilon)
 
 
-def _with_constant(call: Any) -> tuple[Any, np.ndarray] | None:
+def _with_constant(call: Any) -> tuple[Any, Array] | None:
     """The variable and the constant operand of a binary call."""
     for variable, other in (call.args, list(call.args)[::-1]):
         value = constant(other)
@@ -128,7 +128,7 @@ def _with_constant(call: Any) -> tuple[Any, np.ndarray] | None:
     return None
 
 
-def _as_suffix(value: np.ndarray, dims: tuple[int, ...]) -> np.ndarray | None:
+def _as_suffix(value: Array, dims: tuple[int, ...]) -> Array | None:
     """The constant with exactly the given trailing dimensions, if it varies along nothing else."""
     lead = value.ndim - len(dims)
     if lead > 0 and any(size != 1 for size in value.shape[:lead]):
@@ -140,7 +140,7 @@ def _as_suffix(value: np.ndarray, dims: tuple[int, ...]) -> np.ndarray | None:
         return None
 
 
-def _scale_weight(linear: Any, scale: np.ndarray) -> Any:
+def _scale_weight(linear: Any, scale: Array) -> Any:
     """The linear call with its constant weight scaled per output channel, or None."""
     weight = constant(linear.args[1])
     if weight is None:
@@ -165,7 +165,7 @@ def _scale_weight(linear: Any, scale: np.ndarray) -> Any:
     return relax.Call(linear.op, [linear.args[0], tensor(scaled)], linear.attrs, linear.ty_args)
 
 
-def _per_channel(scale: np.ndarray, channel: int, rank: int, channels: int) -> np.ndarray | None:
+def _per_channel(scale: Array, channel: int, rank: int, channels: int) -> Array | None:
     """The scale as one number per channel, if it varies along no other axis."""
     if scale.ndim > rank:
         return None

@@ -9,16 +9,16 @@ import numpy as np
 from tvm import relax
 
 from tpo.frontend.canonicalise.engine import Graph, Rule, operator
-from tpo.frontend.canonicalise.match import constant, dtype, shape
+from tpo.frontend.canonicalise.match import Array, constant, dtype, shape
 
-_BINARY: dict[str, Callable[..., np.ndarray]] = {
+_BINARY: dict[str, Callable[..., Array]] = {
     "add": np.add,
     "subtract": np.subtract,
     "multiply": np.multiply,
     "maximum": np.maximum,
     "minimum": np.minimum,
 }
-_UNARY: dict[str, Callable[..., np.ndarray]] = {"sqrt": np.sqrt, "negative": np.negative, "abs": np.abs}
+_UNARY: dict[str, Callable[..., Array]] = {"sqrt": np.sqrt, "negative": np.negative, "abs": np.abs}
 _VIEWS = ("reshape", "squeeze", "expand_dims", "flatten")
 
 

@@ -6,17 +6,20 @@ import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from tvm import relax
 from tvm.ir import GenericConst
 
 from tpo.frontend.canonicalise.engine import Graph, operator
 
+Array = npt.NDArray[Any]
 
-def constant(expr: Any) -> np.ndarray | None:
+
+def constant(expr: Any) -> Array | None:
     """The value of a constant tensor."""
     if not isinstance(expr, GenericConst):
         return None
-    value: np.ndarray = expr.value.numpy()
+    value: Array = expr.value.numpy()
     return value
 
 
@@ -55,12 +58,12 @@ def close(value: float | None, expected: float) -> bool:
     return value is not None and math.isclose(value, expected, rel_tol=1e-3)
 
 
-def tensor(value: np.ndarray) -> Any:
+def tensor(value: Array) -> Any:
     """A constant of exactly this array; `relax.const` alone would make 64 bit types 32 bit ones."""
     return relax.const(value, str(value.dtype))
 
 
-def like(value: np.ndarray, expr: Any) -> Any:
+def like(value: Array, expr: Any) -> Any:
     """A constant with the element type of an expression."""
     return relax.const(np.asarray(value).astype(dtype(expr)), dtype(expr))
 

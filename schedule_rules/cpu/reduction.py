@@ -95,10 +95,11 @@ def _lanes_hold_partials(sch: Any, block: Any, contiguous: int, hw: Hardware) ->
             lane = rest.pop(contiguous + 1)
         sch.reorder(*rest, lane)
         sch.vectorize(lane)
+    # Before decomposition: a reduction that has lost its init may not be made parallel any more.
+    moves.parallel_outer(sch, list(spatial), points, hw)
+    if lanes > 1:
         init = sch.decompose_reduction(partial, rest[-analysis.reduction_count(sch, partial)])
         sch.vectorize(sch.get_loops(init)[-1])
-    if spatial:
-        moves.parallel_outer(sch, list(spatial), points, hw)
 
 
 def _parallel_only(sch: Any, block: Any, hw: Hardware) -> None:

@@ -23,8 +23,8 @@ from tvm import tirx
 
 Expr = Any
 
-# Outside exp is 0 or infinite in float32.
-EXP_LOW, EXP_HIGH = -103.98, 88.72284
+# Outside exp is infinite in float32, or so small that denormal numbers, which are slow, would be needed.
+EXP_LOW, EXP_HIGH = -87.336, 88.72284
 # ln 2 in two parts; the first has so few bits that its product with a whole number below 2^13 is exact.
 LN2_UPPER = 355 / 512
 LN2_LOWER = math.log(2) - LN2_UPPER
@@ -48,7 +48,7 @@ def exp(x: Expr) -> Expr:
     def scaled(n: Expr) -> Expr:
         r = inside - n * _like(x, LN2_UPPER) - n * _like(x, LN2_LOWER)
         whole = n.astype(_dtype(x, "int32"))
-        # In two steps, because 2^n alone may overflow or vanish where 2^n e^r does not.
+        # In two steps, because 2^n alone may overflow where 2^n e^r does not.
         first, second = whole >> 1, whole - (whole >> 1)
         return _let(r, lambda v: _poly(v, exp_fit()) * _power_of_two(first) * _power_of_two(second))
 

@@ -90,6 +90,13 @@ WORKLOADS = {
     "scalar": ((), lambda x: relax.op.add(x, relax.const(1.0, "float32")), "elementwise"),
     "transpose": ((1, 3, 20, 20), lambda x: relax.op.permute_dims(x, [0, 2, 3, 1]), "elementwise"),
     "concat": ((1, 5, 5, 24), lambda x: relax.op.concat([x, relax.op.nn.relu(x)], 3), None),
+    "large softmax": ((1, 4, 128, 128), lambda x: relax.op.nn.softmax(x), "reduction"),
+    "large layer norm": (
+        (1, 128, 256),
+        lambda x: relax.op.nn.layer_norm(x, const(256), const(256), [-1]),
+        None,
+    ),
+    "large mean": ((1, 32, 32, 64), lambda x: relax.op.mean(x, [-1]), "reduction"),
     "large elementwise": ((64, 1024), lambda x: relax.op.tanh(x), "elementwise"),
 }
 
@@ -148,6 +155,28 @@ def test_vectors_are_as_wide_as_the_target_has_them(target):
 def test_the_loops_are_vectorised(name):
     kinds = _loop_kinds(name)
     assert tirx.ForKind.VECTORIZED in kinds
+
+
+@pytest.mark.parametrize("name", ["large softmax", "large layer norm", "large mean"])
+def test_every_loop_nest_of_a_large_reduction_is_parallel(name):
+    func = next(f for f in workload(name).functions.values() if isinstance(f, tirx.PrimFunc))
+    scheduled, _ = schedule_function(func, NATIVE.hardware)
+    outermost = [stmt for stmt in _nests(scheduled) if int(stmt.extent) > 1]
+    assert len(outermost) >= 1
+    assert all(stmt.kind == tirx.ForKind.PARALLEL for stmt in outermost if _points(stmt) >= 1 << 14)
+
+
+def _nests(func) -> list:
+    """The outermost loops of a function."""
+    loops = analysis.find(tirx.For, func.body)
+    inner = [loop for outer in loops for loop in analysis.find(tirx.For, outer.body)]
+    return [loop for loop in loops if not any(loop.same_as(other) for other in inner)]
+
+
+def _points(loop) -> int:
+    """Iterations of the deepest path through a nest."""
+    inner = analysis.find(tirx.For, loop.body)
+    return int(loop.extent) * max((_points(other) for other in inner), default=1)
 
 
 @pytest.mark.parametrize("name, parallel", [("conv3x3", True), ("large elementwise", True), ("dense", False)])

@@ -165,7 +165,7 @@ def profile(
     rows = [
         (
             row.name,
-            " ".join(row.operators),
+            output.operators(row.operators),
             row.calls,
             f"{row.milliseconds:.3f}",
             f"{row.share:.1%}",

@@ -39,7 +39,7 @@ def tasks(model: options.ModelFile, shape: options.Shapes = None, as_json: optio
     rows = [
         (
             task.name,
-            " ".join(task.operators),
+            output.operators(task.operators),
             task.shape,
             task.weight,
             output.count(task.flops),

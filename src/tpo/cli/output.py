@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import sys
@@ -88,3 +89,14 @@ def _plain(content: Any) -> Any:
     if isinstance(content, float) and not math.isfinite(content):
         return str(content)
     return content
+
+
+def operators(names: Sequence[str], most: int = 6) -> str:
+    """Operators of a function in a table cell: repeated ones counted, a long chain cut.
+
+    >>> operators(["reshape", "reshape", "conv2d", "add"])
+    '2*reshape conv2d add'
+    """
+    runs = [(name, len(list(group))) for name, group in itertools.groupby(names)]
+    shown = [name if count == 1 else f"{count}*{name}" for name, count in runs[:most]]
+    return " ".join([*shown, *([f"+{len(runs) - most}"] if len(runs) > most else [])])

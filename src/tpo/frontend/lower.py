@@ -16,6 +16,8 @@ T = relax.transform
 
 # Module attribute: name of a function -> the operators it computes, in order.
 OPERATORS = "tpo.operators"
+VIEWS = frozenset({"reshape", "squeeze", "expand_dims", "broadcast_to"})
+MAX_OPERATORS_IN_NAME = 6
 
 
 def legalise(mod: Any) -> Any:
@@ -82,6 +84,20 @@ def _operator_name(function: str) -> str:
     return name if name in known else re.sub(r"\d+$", "", function)
 
 
+def _function_name(operators: list[str]) -> str:
+    """A name that says what a function computes; views are left out, and long chains cut.
+
+    >>> _function_name(["reshape", "conv2d", "add", "relu"])
+    'conv2d_add_relu'
+    >>> _function_name(["add", "exp", "add", "exp", "add", "exp", "add", "exp"])
+    'add_exp_add_exp_add_and_3_more'
+    """
+    shown = [operator for operator in operators if operator not in VIEWS] or operators[:1]
+    rest = len(shown) - MAX_OPERATORS_IN_NAME
+    tail = [f"and_{rest + 1}_more"] if rest > 0 else []
+    return "_".join([*shown[: MAX_OPERATORS_IN_NAME - len(tail)], *tail])
+
+
 def _rename(mod: Any, operators: dict[str, list[str]]) -> Any:
     renamer = _Renamer(mod, operators)
     main = renamer.visit_expr(mod["main"])
@@ -107,7 +123,7 @@ class _Renamer(relax.PyExprMutator):  # type: ignore[misc]
         if old not in self.done:
             operators = self.operators.get(old, [old])
             func = self.mod[var].without_attr("global_symbol")
-            self.done[old] = self.builder_.add_func(func, self._free_name("_".join(operators)))
+            self.done[old] = self.builder_.add_func(func, self._free_name(_function_name(operators)))
             self.named[self.done[old].name_hint] = operators
         return self.done[old]
 

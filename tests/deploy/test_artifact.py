@@ -94,7 +94,7 @@ def test_thread_count_is_exact_whatever_the_environment_says(library, monkeypatc
     monkeypatch.setenv("TVM_NUM_THREADS", "7")
     before = affinities()
     with load(library, threads=threads) as artifact:
-        count = artifact.on_runner(lambda _: tvm.get_global_func("runtime.NumThreads")())
+        count = artifact.with_program(lambda _: tvm.get_global_func("runtime.NumThreads")())
         assert count == artifact.threads == threads
         for task, cpus in affinities().items():
             assert cpus == before.get(task, os.sched_getaffinity(0))
@@ -111,6 +111,59 @@ def test_default_threads_never_exceed_the_machine(own_library, monkeypatch):
 def test_silly_thread_counts(library, threads):
     with pytest.raises(UsageError, match="threads"):
         load(library, threads=threads)
+
+
+def where(artifact):
+    """The thread that runs the artifact's calls, and how many TVM workers it has."""
+    import tvm
+
+    workers = tvm.get_global_func("runtime.NumThreads")
+    return artifact.with_program(lambda _: (threading.current_thread(), workers()))
+
+
+def test_calls_run_at_home_and_those_of_other_threads_on_the_runner(library):
+    def in_new_threads():
+        with load(library, threads=2) as artifact, ThreadPoolExecutor(1) as other:
+            assert where(artifact) == (threading.current_thread(), 2)
+            runner, workers = other.submit(where, artifact).result()
+            assert runner.name == f"tpo-{library.stem}"
+            assert workers == 2
+            assert where(artifact) == (threading.current_thread(), 2)
+
+    with ThreadPoolExecutor(1) as fresh:
+        fresh.submit(in_new_threads).result()
+
+
+def test_a_home_that_ended_is_left(library):
+    with load(library, threads=1) as artifact:
+        with ThreadPoolExecutor(1) as first:
+            home, _ = first.submit(where, artifact).result()
+        with ThreadPoolExecutor(1) as second:
+            new_home, _ = second.submit(where, artifact).result()
+    assert not home.is_alive()
+    assert new_home is not home
+    assert not new_home.name.startswith("tpo-")
+
+
+def test_artifacts_of_several_sizes_share_a_home(library):
+    def in_a_new_thread():
+        with load(library, threads=2) as two, load(library, threads=1) as one:
+            return [where(artifact)[1] for artifact in (two, one, two, one)]
+
+    with ThreadPoolExecutor(1) as fresh:
+        assert fresh.submit(in_a_new_thread).result() == [2, 1, 2, 1]
+
+
+def test_a_home_with_a_smaller_pool_leaves_its_calls_to_the_runner(library):
+    code = (
+        "import os, sys, threading; os.environ['TVM_NUM_THREADS'] = '1'\n"
+        "import tvm; from tpo.deploy.artifact import load\n"
+        "workers = tvm.get_global_func('runtime.NumThreads')\n"
+        "print(workers())\n"
+        "with load(sys.argv[1], threads=3) as a:\n"
+        "    print(*a.with_program(lambda _: (workers(), threading.current_thread().name[:4])))"
+    )
+    assert run_python(code, library).splitlines() == ["1", "3 tpo-"]
 
 
 def test_many_python_threads_get_their_own_results(library):

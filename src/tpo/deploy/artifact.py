@@ -1,15 +1,18 @@
 """Load a compiled library and run it: needs the TVM runtime and numpy, no compiler and no ONNX.
 
-Every artifact owns one runner thread. TVM keeps a pool of workers per calling thread, sized when
-that thread first uses it; a thread of our own therefore gets exactly the wanted number of workers,
-whatever TVM_NUM_THREADS says and whatever else the process ran before. Calls from any number of
-Python threads queue up for the runner, so they never share buffers and never oversubscribe the CPU.
+TVM keeps a pool of workers per calling thread, sized when that thread first uses it. The thread that
+first calls an artifact becomes its home: its pool gets exactly the wanted number of workers, and its
+calls run right there, without waking anybody. Calls from other threads, and from a home whose pool was
+made smaller by something else, go to a runner thread that the artifact owns, which has such a pool
+whatever TVM_NUM_THREADS says. One call runs at a time: they never share buffers, and never oversubscribe
+the CPU.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +21,7 @@ from typing import Any, TypeVar
 from tpo.deploy import manifest as manifests
 from tpo.deploy.inputs import Array, bind
 from tpo.deploy.manifest import Manifest, Tensor
-from tpo.deploy.runner import Program, Runner, RunnerStoppedError
+from tpo.deploy.runner import Program, Runner, RunnerStoppedError, size_worker_pool
 from tpo.errors import ArtifactError, UsageError, WrongMachineError
 from tpo.hardware import available_cores, host_features
 
@@ -101,8 +104,10 @@ class Artifact:
         self.manifest = manifest
         self.threads = threads
         self._owner = os.getpid()
+        self._home: threading.Thread | None = None
+        self._turn = threading.Lock()
         self._runner = Runner(f"tpo-{path.stem}")
-        self._program: Program = self._runner.do(lambda: Program(path, manifest, threads))
+        self._program: Program | None = self._runner.do(self._load)
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -124,21 +129,25 @@ class Artifact:
         results = self._execute(bind(self.inputs, (), inputs))
         return {spec.name: result for spec, result in zip(self.outputs, results, strict=True)}
 
-    def on_runner(self, work: Callable[[Program], _Result]) -> _Result:
-        """Call `work(program)` on the artifact's own thread and wait for it: for timing and profiling."""
+    def with_program(self, work: Callable[[Program], _Result]) -> _Result:
+        """Call `work(program)` where a pool of the right size is, alone: for timing and profiling too."""
         if self._owner != os.getpid():
-            # The runner's thread did not survive the fork, and waiting for it would never end.
+            # Threads did not survive the fork, and waiting for them would never end.
             why = "this process was forked after it was loaded; load it in each process"
             raise ArtifactError(path=self.path, why=why)
+        if self._is_home() and size_worker_pool(self.threads):
+            return self._alone(work)
         try:
-            return self._runner.do(lambda: work(self._program))
+            return self._runner.do(lambda: self._alone(work))
         except RunnerStoppedError:
-            raise ArtifactError(path=self.path, why="it was closed; load it again") from None
+            raise self._closed() from None
 
     def close(self) -> None:
         """Finish the calls under way and release threads and memory; closing twice is harmless."""
         self._runner.stop()
-        self.__dict__.pop("_program", None)
+        if self._owner == os.getpid():
+            with self._turn:
+                self._program = None
 
     def __enter__(self) -> Artifact:
         return self
@@ -152,5 +161,26 @@ class Artifact:
         takes, gives = (", ".join(map(str, specs)) for specs in (self.inputs, self.outputs))
         return f"Artifact({str(self.path)!r}, {takes} -> {gives}, threads={self.threads})"
 
+    def _load(self) -> Program:
+        if not size_worker_pool(self.threads):
+            raise ArtifactError(path=self.path, why=f"TVM gives it no pool of {self.threads} workers")
+        return Program(self.path, self.manifest)
+
+    def _is_home(self) -> bool:
+        """Whether the calling thread is the artifact's home, which it becomes if there is none."""
+        me = threading.current_thread()
+        if self._home is None or not self._home.is_alive():
+            self._home = me
+        return self._home is me
+
+    def _alone(self, work: Callable[[Program], _Result]) -> _Result:
+        with self._turn:
+            if self._program is None:
+                raise self._closed()
+            return work(self._program)
+
+    def _closed(self) -> ArtifactError:
+        return ArtifactError(path=self.path, why="it was closed; load it again")
+
     def _execute(self, arrays: list[Array]) -> list[Array]:
-        return self.on_runner(lambda program: program(arrays))
+        return self.with_program(lambda program: program(arrays))

@@ -55,7 +55,7 @@ def profile(artifact: Artifact, runs: int = 10, inputs: Mapping[str, Array] | No
         raise UsageError(why=f"cannot profile {runs} runs", advice="give --runs 1 or more")
     chosen = random_inputs(artifact.inputs, seed=0) if inputs is None else inputs
     arrays = bind(artifact.inputs, (), chosen)
-    latency, spent = artifact.on_runner(lambda program: _measure(program, arrays, runs))
+    latency, spent = artifact.with_program(lambda program: _measure(program, arrays, runs))
     counted = sum(seconds for seconds, _ in spent.values())
     total = max(latency * runs, counted)
     known = {function.name: function for function in artifact.manifest.functions}

@@ -1,4 +1,4 @@
-"""One thread that owns a loaded library and its pool of TVM workers, and does all its runs."""
+"""A loaded library, worker pools of the right size, and a thread that has one whatever the caller has."""
 
 from __future__ import annotations
 
@@ -112,17 +112,33 @@ def _stop(line: _Line, thread: threading.Thread, owner: int) -> None:
             thread.join()
 
 
-class Program:
-    """The Relax virtual machine and its input buffers; used on the runner's thread only."""
+_pool = threading.local()
 
-    def __init__(self, path: Path, manifest: Manifest, threads: int) -> None:
-        """Size this (fresh) thread's worker pool, then load the library."""
+
+def size_worker_pool(threads: int) -> bool:
+    """Have the calling thread use exactly so many TVM workers; False if it has a smaller pool already.
+
+    TVM makes the pool of a thread at its first use there, and never larger afterwards.
+    """
+    if getattr(_pool, "threads", None) == threads:
+        return True
+    import tvm
+
+    cpus = sorted(os.sched_getaffinity(0))
+    listed = [str(cpus[worker % len(cpus)]) for worker in range(threads)]
+    tvm.get_global_func("runtime.config_threadpool")(_SHARE_ALL_CORES, threads, listed)
+    fits = int(tvm.get_global_func("runtime.NumThreads")()) == threads
+    _pool.threads = threads if fits else None
+    return fits
+
+
+class Program:
+    """The Relax virtual machine and its input buffers; used by one thread at a time."""
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
         import tvm
         from tvm.runtime.vm import VirtualMachine
 
-        cpus = sorted(os.sched_getaffinity(0))
-        listed = [str(cpus[worker % len(cpus)]) for worker in range(threads)]
-        tvm.get_global_func("runtime.config_threadpool")(_SHARE_ALL_CORES, threads, listed)
         self.outputs = manifest.outputs
         try:
             self.module = tvm.runtime.load_module(str(path.resolve()))

@@ -145,8 +145,12 @@ def _split(node: Node, data: Expr, parts: int, axis: int = 0) -> list[Expr]:
         return [constant(np.ascontiguousarray(part)) for part in np.split(known, parts, axis)]
     if parts == 1:
         return [data]
-    whole = node.emit(relax.op.split(data, parts, axis))
-    return [node.emit(relax.TupleGetItem(whole, index)) for index in range(parts)]
+    # Slices, not a split: they fuse with what reads them, and a step is many small functions anyway.
+    size = shape_of(data)[axis] // parts
+    return [
+        node.emit(relax.op.strided_slice(data, axes=[axis], begin=[k * size], end=[(k + 1) * size]))
+        for k in range(parts)
+    ]
 
 
 def _sum(node: Node, left: Expr | None, right: Expr | None) -> Expr | None:

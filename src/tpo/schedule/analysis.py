@@ -33,11 +33,6 @@ def iter_extents(sch: Schedule, block: BlockRV) -> list[int]:
     return [int(axis.dom.extent) for axis in sch.get(block).iter_vars]
 
 
-def loop_extents(sch: Schedule, block: BlockRV) -> list[int]:
-    """Extent of every loop around a block."""
-    return [int(sch.get(loop).extent) for loop in sch.get_loops(block)]
-
-
 def is_reduction(sch: Schedule, block: BlockRV) -> bool:
     """Whether the block accumulates over some axis."""
     return any(axis.iter_type == REDUCTION for axis in sch.get(block).iter_vars)

@@ -49,7 +49,7 @@ def test_changed_or_missing_model(own_library):
 
 
 def test_changed_model(own_library, monkeypatch):
-    monkeypatch.setattr(benches, "sha256_of", lambda path: "another")
+    monkeypatch.setattr("tpo.frontend.read.digest", lambda path: "another")
     with pytest.raises(UsageError, match="has changed since it was compiled"):
         bench(own_library)
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 import tpo
 from support.onnx_runs import run_onnx
 from tpo.deploy import manifest as manifests
 from tpo.deploy.compile import check_output
-from tpo.errors import MismatchError, OutputError
+from tpo.errors import ArtifactError, MismatchError, OutputError
 from tpo.schedule import UNSCHEDULED
 from tpo.testing import models
 
@@ -60,6 +60,56 @@ def test_the_library_computes_what_onnxruntime_does_on_new_inputs(small, tmp_pat
     (want,) = run_onnx(model, feeds).values()
     with tpo.load(tmp_path / "m.so") as artifact:
         np.testing.assert_allclose(artifact(**feeds), want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_compiled_again_to_the_same_path_runs_the_new_code(tmp_path):
+    """Also while the old library is still loaded: the dynamic linker would hand it out again."""
+    x = np.linspace(-1, 1, 32, dtype="float32")
+    loaded = []
+    for operator, reference in (("Relu", lambda v: np.maximum(v, 0)), ("Neg", np.negative), ("Abs", np.abs)):
+        info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [32]) for name in "xy"]
+        graph = helper.make_graph([helper.make_node(operator, ["x"], ["y"])], "g", info[:1], info[1:])
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
+        tpo.compile(tmp_path / "m.onnx", tmp_path / "m.so", threads=1)
+        loaded.append((tpo.load(tmp_path / "m.so"), reference))
+    for artifact, reference in loaded:
+        np.testing.assert_array_equal(artifact(x), reference(x))
+        artifact.close()
+
+
+def test_a_library_overwritten_in_place_while_loaded_is_refused(small, tmp_path):
+    tpo.compile(small, tmp_path / "m.so", threads=1)
+    other = replace(tpo.load_onnx(small), module=tpo.load_onnx(small).module)
+    with tpo.load(tmp_path / "m.so"):
+        tpo.compile(other, tmp_path / "n.so", threads=2)
+        content = (tmp_path / "n.so").read_bytes() + b"longer"
+        manifest = manifests.read(tmp_path / "n.so")
+        (tmp_path / "n.so").write_bytes(content)
+        library = manifests.describe_library(tmp_path / "n.so")
+        with (tmp_path / "m.so").open("r+b") as file:
+            file.write(content)
+        manifests.write(manifest.model_copy(update={"library": library}), tmp_path / "m.so")
+        with pytest.raises(ArtifactError, match="overwritten while"):
+            tpo.load(tmp_path / "m.so")
+
+
+def test_external_weights_are_part_of_the_models_identity(small, tmp_path):
+    """Verify and bench find the model again; with other weights it is another model."""
+    onnx.save(
+        onnx.load(small),
+        tmp_path / "m.onnx",
+        save_as_external_data=True,
+        location="w.bin",
+        size_threshold=256,
+    )
+    tpo.compile(tmp_path / "m.onnx", tmp_path / "m.so", threads=1)
+    with tpo.load(tmp_path / "m.so") as artifact:
+        assert tpo.verify(artifact, tmp_path / "m.onnx").same_model
+        tpo.bench(tmp_path / "m.so", rounds=1, seconds=0.01, min_runs=1)
+        weights = bytearray((tmp_path / "w.bin").read_bytes())
+        weights[2] ^= 1
+        (tmp_path / "w.bin").write_bytes(weights)
+        assert not tpo.verify(artifact, tmp_path / "m.onnx").same_model
 
 
 def test_a_wrong_library_is_never_put_in_place(small, tmp_path):

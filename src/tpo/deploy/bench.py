@@ -24,7 +24,7 @@ from tpo.deploy.artifact import check
 from tpo.deploy.engines import ENGINES, Job
 from tpo.deploy.inputs import Array
 from tpo.deploy.machine import MachineState, observe, wait_until_idle
-from tpo.deploy.manifest import Manifest, sha256_of
+from tpo.deploy.manifest import Manifest
 from tpo.deploy.reference import random_inputs
 from tpo.deploy.tolerance import tolerance_for
 from tpo.deploy.verify import compare
@@ -130,7 +130,9 @@ def _find_model(manifest: Manifest, given: str | Path | None) -> str:
     path = Path(given) if given is not None else Path(manifest.model.path)
     if not path.is_file():
         raise UsageError(why=f"the model {path} is not there", advice="give its path with --model")
-    if given is None and sha256_of(path) != manifest.model.sha256:
+    from tpo.frontend.read import digest
+
+    if given is None and digest(path) != manifest.model.sha256:
         raise UsageError(
             why=f"{path} has changed since it was compiled",
             advice="compile it again, or give the right --model",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -47,9 +48,7 @@ class Reference:
             source = _loadable(model, Path(folder))
             shown = "the model" if isinstance(source, bytes) else source
             try:
-                self.session = onnxruntime.InferenceSession(
-                    source, options, providers=["CPUExecutionProvider"]
-                )
+                self.session = _session(source, options)
             # onnxruntime's own exceptions share no base class but this one.
             except Exception as error:
                 why = _last_line(error)
@@ -66,6 +65,26 @@ class Reference:
         """Outputs by name."""
         results = self.session.run(None, dict(inputs))
         return {name: np.asarray(result) for name, result in zip(self.outputs, results, strict=True)}
+
+
+def _session(source: str | bytes, options: Any) -> Any:
+    """A session of a model, also of one that only its IR version makes too new.
+
+    The `onnx` package stamps models with the newest IR version it knows, before ONNX Runtime knows it.
+    """
+    import onnx
+    import onnxruntime
+
+    providers = ["CPUExecutionProvider"]
+    try:
+        return onnxruntime.InferenceSession(source, options, providers=providers)
+    except Exception as error:
+        newest = re.search(r"max supported IR version: (\d+)", str(error))
+        if newest is None:
+            raise
+    model = onnx.load(source) if isinstance(source, str) else onnx.load_from_string(source)
+    model.ir_version = int(newest[1])
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
 
 
 def parse_ranges(metadata: Mapping[str, str]) -> dict[str, tuple[float, float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 import weakref
 from collections.abc import Callable
@@ -141,11 +142,11 @@ class Program:
 
         self.outputs = manifest.outputs
         try:
-            self.module = tvm.runtime.load_module(str(path.resolve()))
+            self.module = _load_module(path, manifest.library.sha256)
             self.machine = VirtualMachine(self.module, tvm.cpu())
             self.main = self.machine["main"]
             self.buffers, self._views = _make_buffers(manifest.inputs)
-        except (RuntimeError, AttributeError, ValueError, TypeError) as error:
+        except (OSError, RuntimeError, AttributeError, ValueError, TypeError) as error:
             why = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise ArtifactError(path=path, why=f"TVM cannot load it ({why})") from error
 
@@ -170,6 +171,31 @@ class Program:
         """A result of `compute` as numpy arrays that nothing else refers to."""
         tensors = [result] if hasattr(result, "numpy") else list(result)
         return [_to_numpy(tensor, spec) for tensor, spec in zip(tensors, self.outputs, strict=True)]
+
+
+# Content of every library file this process has loaded, by the identity of the file.
+_loaded: dict[tuple[int, int], str] = {}
+
+
+def _load_module(path: Path, sha256: str) -> Any:
+    """Load a library under a name that was never used before.
+
+    The dynamic linker takes a name it knows for the library it knows, even if the file was replaced:
+    a model compiled again to the same path would silently run the old code. A file that was overwritten
+    in place while loaded cannot be told apart by the linker at all, and is refused.
+    """
+    import tvm_ffi
+
+    real = path.resolve()
+    stat = real.stat()
+    if _loaded.setdefault((stat.st_dev, stat.st_ino), sha256) != sha256:
+        why = "it was overwritten while this process had it loaded; start a new process"
+        raise ArtifactError(path=path, why=why)
+    with tempfile.TemporaryDirectory(prefix="tpo-load-") as folder:
+        alias = Path(folder) / real.name
+        alias.symlink_to(real)
+        # Not tvm.runtime.load_module, which would undo the alias by following the link first.
+        return tvm_ffi.load_module(str(alias))
 
 
 def _make_buffers(specs: tuple[Tensor, ...]) -> tuple[list[Any], list[Array | None]]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tpo.deploy.artifact import HASH_AT_LOAD_BYTES, Artifact, checked_manifest
 from tpo.deploy.inputs import Array, bind
-from tpo.deploy.manifest import NumericCheck, sha256_of
+from tpo.deploy.manifest import NumericCheck
 from tpo.deploy.reference import NAME, Reference, random_inputs
 from tpo.deploy.tolerance import Tolerance, tolerance_for
 from tpo.errors import MismatchError, UsageError
@@ -110,6 +110,8 @@ def verify(
     atol: float | None = None,
 ) -> VerifyReport:
     """Run the artifact and ONNX Runtime on random inputs, one per seed, and on the given inputs."""
+    from tpo.frontend.read import digest
+
     if not seeds and not inputs:
         raise UsageError(why="there is nothing to verify on", advice="give at least one seed or one input")
     if artifact.manifest.library.bytes > HASH_AT_LOAD_BYTES:
@@ -130,7 +132,7 @@ def verify(
     return VerifyReport(
         library=str(artifact.path),
         model=str(path) if path else artifact.manifest.model.path,
-        same_model=path is None or sha256_of(path) == artifact.manifest.model.sha256,
+        same_model=path is None or digest(path) == artifact.manifest.model.sha256,
         reference=f"{NAME} {reference.version}",
         tolerance=tolerance,
         seeds=tuple(seeds),

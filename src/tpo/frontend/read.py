@@ -24,6 +24,20 @@ def read(path: str | Path) -> tuple[onnx.ModelProto, str]:
     names, so both are checked here before anything beside the model itself is opened.
     """
     path = Path(path)
+    model, files, digest = _open(path)
+    _check(path)
+    if files:
+        external_data_helper.load_external_data_for_model(model, str(path.parent))
+    return _modernise(path, model), digest
+
+
+def digest(path: str | Path) -> str:
+    """The SHA-256 that `read` gives: to see whether a file is still the one that was read."""
+    return _open(Path(path))[2]
+
+
+def _open(path: Path) -> tuple[onnx.ModelProto, list[Path], str]:
+    """The model without its external data, the files that hold those, and the digest of all of them."""
     content = _content(path)
     model = _parse(path, content)
     digest = hashlib.sha256(content)
@@ -37,10 +51,7 @@ def read(path: str | Path) -> tuple[onnx.ModelProto, str]:
         with file.open("rb") as stream:
             while block := stream.read(1 << 20):
                 digest.update(block)
-    _check(path)
-    if files:
-        external_data_helper.load_external_data_for_model(model, str(path.parent))
-    return _modernise(path, model), digest.hexdigest()
+    return model, files, digest.hexdigest()
 
 
 def _content(path: Path) -> bytes:

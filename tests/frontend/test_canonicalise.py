@@ -15,10 +15,13 @@ from tvm import relax
 
 from support.converter_runs import operators_of, run_module
 from support.onnx_runs import run_onnx
+from tpo.deploy.compile import schedule_and_pack
 from tpo.frontend.canonicalise import RULES, canonicalise
 from tpo.frontend.canonicalise.engine import rewrite
 from tpo.frontend.importer import import_model
 from tpo.frontend.layout import convert_layout
+from tpo.frontend.pipeline import stages
+from tpo.targets import resolve
 
 NORMAL = np.random.default_rng(3).standard_normal
 
@@ -116,6 +119,34 @@ def test_hard_swish_is_arithmetic_and_one_clip():
     b = Builder(2, 8)
     y = b("Div", b("Mul", "x", b("Clip", b("Add", "x", 3.0), 0.0, 6.0)), 6.0)
     assert sorted(operators_of(canonical(b, y))) == ["add", "clip", "multiply", "multiply"]
+
+
+@pytest.mark.parametrize(
+    "spell",
+    [
+        lambda b: b("Relu", "x"),
+        lambda b: b("Clip", "x", 0.0, 6.0),
+        lambda b: b("Max", "x", -0.5),
+        lambda b: b("Min", "x", 0.5),
+        lambda b: b("Min", b("Max", "x", -0.5), 0.5),
+        lambda b: b("HardSigmoid", "x"),
+        lambda b: b("HardSwish", "x"),
+        lambda b: b("LeakyRelu", "x"),
+        lambda b: b("Relu", b("Conv", b("Reshape", "x", np.array([1, 2, 4, 4])), NORMAL((16, 2, 1, 1)))),
+    ],
+)
+def test_a_nan_stays_one(spell):
+    """Through all stages and the default schedules: a broken sensor must not look like a zero."""
+    b = Builder(32)
+    model = b.model(spell(b))
+    values = NORMAL(32).astype("float32") * 4
+    values[::5] = np.nan
+    module = dict(stages(model, "test.onnx", {}))["mark"]
+    target = resolve("native", 1)
+    scheduled, _ = schedule_and_pack(module, target.hardware, target.tvm)
+    (got,) = run_module(scheduled, {"x": values})
+    (want,) = run_onnx(model, {"x": values}).values()
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
 def test_min_of_max_is_one_clip():

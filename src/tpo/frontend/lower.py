@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 from tvm.ir import GenericConst, GlobalVar, Op
 
 from tpo.frontend.canonicalise.engine import operator
@@ -22,7 +23,28 @@ MAX_OPERATORS_IN_NAME = 6
 
 def legalise(mod: Any) -> Any:
     """Every operator becomes a call of a TensorIR function."""
-    return tvm.transform.Sequential([T.LegalizeOps(), T.AnnotateTIROpPattern(), T.FoldConstant()])(mod)
+    # max(a, b) compiles to `a > b ? a : b`: only with the bound first does a NaN stay one, as ONNX has it.
+    keeping_nan = {"relax.nn.relu": _legal_relu, "relax.clip": _legal_clip}
+    return tvm.transform.Sequential([T.LegalizeOps(keeping_nan), T.AnnotateTIROpPattern(), T.FoldConstant()])(
+        mod
+    )
+
+
+def _legal_relu(builder: Any, call: Any) -> Any:
+    def relu(x: Any) -> Any:
+        return te.compute(x.shape, lambda *i: tirx.max(tirx.const(0, x.dtype), x(*i)))
+
+    return builder.call_te(relu, call.args[0], primfunc_name_hint="relu")
+
+
+def _legal_clip(builder: Any, call: Any) -> Any:
+    low, high = (bound.value for bound in call.args[1:3])
+
+    def clip(x: Any) -> Any:
+        bounds = [tirx.const(bound, x.dtype) for bound in (low, high)]
+        return te.compute(x.shape, lambda *i: tirx.min(bounds[1], tirx.max(bounds[0], x(*i))))
+
+    return builder.call_te(clip, call.args[0], primfunc_name_hint="clip")
 
 
 def fuse(mod: Any) -> Any:
@@ -77,11 +99,17 @@ def _operator_name(function: str) -> str:
     >>> _operator_name("conv2d17"), _operator_name("max_pool2d"), _operator_name("tir_clip4")
     ('conv2d', 'max_pool2d', 'clip')
     """
-    known = {name.rpartition(".")[2] for name in Op.list_op_names() if name.startswith("relax.")}
+    known = _relax_operators()
     name = function = function.removeprefix("tir_")
     while name not in known and re.search(r"\d$", name):
         name = name[:-1]
     return name if name in known else re.sub(r"\d+$", "", function)
+
+
+@cache
+def _relax_operators() -> frozenset[str]:
+    names = (str(name) for name in Op.list_op_names())
+    return frozenset(name.rpartition(".")[2] for name in names if name.startswith("relax."))
 
 
 def _function_name(operators: list[str]) -> str:

@@ -13,7 +13,7 @@ from tpo.frontend.canonicalise.match import constant, is_float, scalar, shape, t
 
 
 def neutral_operand(call: Any, graph: Graph) -> Any:
-    """X + 0, x - 0, x * 1, x / 1 and x ** 1 are x."""
+    """Adding or subtracting 0, multiplying or dividing by 1, raising to the power of 1."""
     name = operator(call)
     if name not in ("add", "subtract", "multiply", "divide", "power"):
         return None
@@ -56,7 +56,7 @@ def whole_slice(call: Any, graph: Graph) -> Any:
 
 
 def subtraction_of_constant(call: Any, graph: Graph) -> Any:
-    """X - c is x + (-c), which joins other shifts."""
+    """Subtracting c is adding -c, which joins other shifts."""
     value = constant(call.args[1]) if operator(call) == "subtract" and is_float(call) else None
     if value is None or constant(call.args[0]) is not None:
         return None
@@ -64,7 +64,7 @@ def subtraction_of_constant(call: Any, graph: Graph) -> Any:
 
 
 def division_by_constant(call: Any, graph: Graph) -> Any:
-    """X / c is x * (1 / c), which is cheaper and joins other products."""
+    """Dividing by c is multiplying by 1 / c, which is cheaper and joins other products."""
     if operator(call) != "divide" or not is_float(call):
         return None
     divisor = constant(call.args[1])
@@ -87,6 +87,15 @@ def clamp(call: Any, graph: Graph) -> Any:
         return None
     low, high = (inner_bound, bound) if other == "maximum" else (bound, inner_bound)
     return relax.op.clip(x, low, high) if low <= high and not math.isnan(low + high) else None
+
+
+def bound_first(call: Any, graph: Graph) -> Any:
+    """In a maximum or minimum the constant comes first: compiled code then keeps a NaN of the other."""
+    if operator(call) not in ("minimum", "maximum") or constant(call.args[1]) is None or not is_float(call):
+        return None
+    if constant(call.args[0]) is not None:
+        return None
+    return relax.Call(call.op, [call.args[1], call.args[0]], call.attrs, call.ty_args)
 
 
 def safe_take(call: Any, graph: Graph) -> Any:
@@ -113,5 +122,6 @@ RULES: tuple[Rule, ...] = (
     subtraction_of_constant,
     division_by_constant,
     clamp,
+    bound_first,
     safe_take,
 )

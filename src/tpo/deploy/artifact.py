@@ -21,9 +21,10 @@ from typing import Any, TypeVar
 from tpo.deploy import manifest as manifests
 from tpo.deploy.inputs import Array, bind
 from tpo.deploy.manifest import Manifest, Tensor
-from tpo.deploy.runner import Program, Runner, RunnerStoppedError, size_worker_pool
+from tpo.deploy.runner import Program, Runner, RunnerStoppedError
 from tpo.errors import ArtifactError, UsageError, WrongMachineError
 from tpo.hardware import available_cores, host_features
+from tpo.threads import size_worker_pool
 
 # Hashing 256 MB takes about half a second; above that only the size is compared at load, and
 # `tpo verify` still compares the hash.

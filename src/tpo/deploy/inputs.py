@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tpo.dtypes import numpy_dtype
 from tpo.errors import InputError
 
 Array = npt.NDArray[Any]
@@ -28,17 +29,6 @@ class Spec(Protocol):
     @property
     def dtype(self) -> str:
         """Name as numpy or ml_dtypes spell it."""
-
-
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The numpy dtype of a name, ml_dtypes' ones (bfloat16, float8, int4) included."""
-    try:
-        return np.dtype(name)
-    except TypeError:
-        import ml_dtypes
-
-        made: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
-        return made
 
 
 def bind(specs: Sequence[Spec], args: Sequence[Any], named: Mapping[str, Any]) -> list[Array]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tpo.deploy.inputs import Array, Spec, numpy_dtype
+from tpo.deploy.inputs import Array, Spec
+from tpo.dtypes import numpy_dtype
 from tpo.errors import ModelFileError, NotOnnxError
 
 if TYPE_CHECKING:

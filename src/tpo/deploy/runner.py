@@ -13,12 +13,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tpo.deploy.inputs import Array, numpy_dtype
+from tpo.deploy.inputs import Array
 from tpo.deploy.manifest import Manifest, Tensor
+from tpo.dtypes import numpy_dtype
 from tpo.errors import ArtifactError
 
-# TVM's name for "the listed CPUs are shared by all workers": none of them is tied to one CPU.
-_SHARE_ALL_CORES = -3
 # What code compiled by TVM may assume of every buffer.
 _ALIGNMENT = 64
 
@@ -111,26 +110,6 @@ def _stop(line: _Line, thread: threading.Thread, owner: int) -> None:
         line.close()
         if thread is not threading.current_thread():
             thread.join()
-
-
-_pool = threading.local()
-
-
-def size_worker_pool(threads: int) -> bool:
-    """Have the calling thread use exactly so many TVM workers; False if it has a smaller pool already.
-
-    TVM makes the pool of a thread at its first use there, and never larger afterwards.
-    """
-    if getattr(_pool, "threads", None) == threads:
-        return True
-    import tvm
-
-    cpus = sorted(os.sched_getaffinity(0))
-    listed = [str(cpus[worker % len(cpus)]) for worker in range(threads)]
-    tvm.get_global_func("runtime.config_threadpool")(_SHARE_ALL_CORES, threads, listed)
-    fits = int(tvm.get_global_func("runtime.NumThreads")()) == threads
-    _pool.threads = threads if fits else None
-    return fits
 
 
 class Program:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import tvm
 from tvm import relax
 from tvm.ir import GenericConst
+
+from tpo.dtypes import numpy_dtype
 
 Expr = Any
 Array = np.ndarray[Any, Any]
@@ -146,12 +147,6 @@ def dtype_of(expression: Expr) -> str:
 def is_float(dtype: str) -> bool:
     """Whether a dtype name is a floating-point type."""
     return dtype.startswith(("float", "bfloat"))
-
-
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The numpy dtype of a Relax dtype name, with the small floats of ml_dtypes."""
-    extra = getattr(ml_dtypes, name, None)
-    return np.dtype(name if extra is None else extra)
 
 
 def cast(node: Node, expression: Expr, dtype: str) -> Expr:

@@ -1,0 +1,251 @@
+"""Measuring on this machine: persistent workers build together, then time one after the other.
+
+A batch goes through rounds of two phases. First every worker builds, on all cores. Then they fall
+silent, and one candidate at a time has the machine for itself. A candidate that takes its worker
+down is one failed measurement; what that worker had built and not yet timed is built again.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import tempfile
+import weakref
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+
+from tpo.hardware import available_cores
+from tpo.measure.contract import BuildInput, Capabilities, Failure, Measurement, Runner
+from tpo.measure.dispatch import Done, Job, ask, dispatch
+from tpo.measure.process import WorkerProcess
+from tpo.measure.protocol import Build, Compare, Outcome, Reference, Time, WorkerOptions
+
+# Candidates built before they are timed: enough to keep all workers busy, few enough to lose.
+_BUILT_PER_WORKER = 8
+# A reference is an unscheduled function: it may take a hundred times longer than what is timed.
+_REFERENCE_PATIENCE = 30
+
+
+@dataclass(frozen=True)
+class MeasureOptions:
+    """How candidates are measured.
+
+    `hopeless` is how many times slower than the best ends a candidate's timing; a worker is replaced
+    after `recycle` builds, or when it has grown beyond `worker_mb`.
+    """
+
+    threads: int
+    workers: int = 0
+    build_timeout: float = 30.0
+    run_timeout: float = 10.0
+    memory_gb: float = 4.0
+    confidence: float = 0.02
+    hopeless: float = 3.0
+    recycle: int = 300
+    worker_mb: int = 700
+
+
+@dataclass(frozen=True)
+class _Built:
+    """A candidate inside a worker; gone when that worker was replaced since."""
+
+    position: Any
+    number: int
+    worker: WorkerProcess
+    generation: int
+    build_seconds: float
+
+    @property
+    def alive(self) -> bool:
+        return self.worker.alive and self.worker.generation == self.generation
+
+
+class LocalRunner(Runner):
+    """Builds and times on this machine's CPU."""
+
+    def __init__(self, target: Any, options: MeasureOptions) -> None:
+        self._options = options
+        self._folder = Path(tempfile.mkdtemp(prefix="tpo-measure-"))
+        settings = WorkerOptions(
+            target=str(target),
+            threads=options.threads,
+            memory_bytes=int(options.memory_gb * 2**30),
+            confidence=options.confidence,
+            folder=self._folder,
+            parent=os.getpid(),
+        )
+        self._workers = [WorkerProcess(settings) for _ in range(options.workers or available_cores())]
+        self._problems: dict[str, str] = {}  # of references, by workload key; "" when there is none
+        self._baseline: float | None = None
+        self._last_number = 0
+        self._finish = weakref.finalize(self, _clean_up, self._workers, self._folder, os.getpid())
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Seconds, on the number of threads asked for."""
+        return Capabilities("local", "seconds", self._options.threads, len(self._workers))
+
+    @property
+    def workers(self) -> tuple[WorkerProcess, ...]:
+        """The worker processes, for those who watch them."""
+        return tuple(self._workers)
+
+    def measure(
+        self, inputs: Sequence[BuildInput], best: Mapping[str, float] | None = None
+    ) -> Iterator[tuple[int, Measurement]]:
+        """Build and time every input; see `Runner.measure`."""
+        times = dict(best or {})
+        unusable = dict(self._prepare(inputs))
+        yield from unusable.items()
+        waiting = deque(k for k in range(len(inputs)) if k not in unusable)
+        while waiting:
+            chunk = {k: inputs[k] for k in list(waiting)[: _BUILT_PER_WORKER * len(self._workers)]}
+            built: list[_Built] = []
+            for position, result in self._build(chunk):
+                if isinstance(result, _Built):
+                    built.append(result)
+                else:
+                    waiting.remove(position)
+                    yield position, result
+            for item in built:
+                if not item.alive:
+                    continue
+                key = inputs[item.position].workload.key
+                limit = times.get(key, math.inf) * self._options.hopeless
+                measurement = self._time(item, limit)
+                if measurement.seconds is not None:
+                    times[key] = min(times.get(key, math.inf), measurement.seconds)
+                waiting.remove(item.position)
+                yield item.position, measurement
+
+    def compare(self, groups: Sequence[Sequence[BuildInput]]) -> list[list[Measurement]]:
+        """Time each group in one worker, in turns; see `Runner.compare`."""
+        results: list[list[Measurement]] = []
+        for start in range(0, len(groups), len(self._workers)):
+            some = groups[start : start + len(self._workers)]
+            together = self._compare_some(some)
+            for group, measurements in zip(some, together, strict=True):
+                if measurements is None:
+                    # One of them took the worker down, and nobody knows who: each on its own.
+                    alone = dict(self.measure(group))
+                    measurements = [alone[position] for position in range(len(group))]
+                results.append(measurements)
+        return results
+
+    def close(self) -> None:
+        """Kill the workers and remove the reference data."""
+        self._finish()
+
+    def _prepare(self, inputs: Sequence[BuildInput]) -> Iterator[tuple[int, Measurement]]:
+        """Start workers, compute references that are missing; inputs that cannot have one fail."""
+        self._replace_worn_out()
+        new = {i.workload.key: i.workload for i in inputs if i.workload.key not in self._problems}
+        queue = deque(Job(key, Reference(key, workload.to_json())) for key, workload in new.items())
+        timeout = self._options.run_timeout * _REFERENCE_PATIENCE
+        for done in dispatch(dict.fromkeys(self._workers, queue), timeout):
+            outcome = done.outcomes[0]
+            self._problems[done.tag] = outcome.message if outcome.failure is not None else ""
+        for position, item in enumerate(inputs):
+            problem = self._problems[item.workload.key]
+            if problem:
+                text = f"the unscheduled function itself fails: {problem}"
+                yield position, Measurement.failed(Failure.RUN_ERROR, text)
+
+    def _build(self, inputs: Mapping[int, BuildInput]) -> Iterator[tuple[int, _Built | Measurement]]:
+        """Build on all workers at once."""
+        self._replace_worn_out()
+        queue = deque(self._build_job(position, item) for position, item in inputs.items())
+        for done in dispatch(dict.fromkeys(self._workers, queue), self._options.build_timeout):
+            yield done.tag, self._built(done)
+
+    def _compare_some(self, groups: Sequence[Sequence[BuildInput]]) -> list[list[Measurement] | None]:
+        """One group per worker: all built at once, then timed one group after the other."""
+        flat = [item for group in groups for item in group]
+        if dict(self._prepare(flat)):
+            return [None] * len(groups)
+        self._replace_worn_out()
+        queues = {
+            worker: deque(self._build_job((g, p), item) for p, item in enumerate(group))
+            for worker, (g, group) in zip(self._workers, enumerate(groups), strict=False)
+        }
+        built: list[list[_Built]] = [[] for _ in groups]
+        for done in dispatch(queues, self._options.build_timeout):
+            item = self._built(done)
+            if isinstance(item, _Built):
+                built[done.tag[0]].append(item)
+        return [
+            self._compare_built(items) if len(items) == len(group) else None
+            for items, group in zip(built, groups, strict=True)
+        ]
+
+    def _compare_built(self, built: list[_Built]) -> list[Measurement] | None:
+        if not all(item.alive for item in built):
+            return None
+        request = Compare(tuple(item.number for item in built), self._baseline)
+        done = ask(built[0].worker, Job(None, request), self._options.run_timeout * len(built))
+        self._baseline = self._baseline or done.baseline
+        if len(done.outcomes) != len(built):
+            return None
+        return [
+            _measurement(outcome, item.build_seconds, done.seconds / len(built))
+            for item, outcome in zip(built, done.outcomes, strict=True)
+        ]
+
+    def _build_job(self, tag: Any, item: BuildInput) -> Job:
+        self._last_number += 1
+        return Job(tag, Build(self._last_number, item.workload.key, str(tvm.ir.save_json(item.module))))
+
+    def _built(self, done: Done) -> _Built | Measurement:
+        outcome = done.outcomes[0]
+        if outcome.failure is not None:
+            failure = Failure.BUILD_TIMEOUT if outcome.failure is Failure.RUN_TIMEOUT else outcome.failure
+            return Measurement.failed(failure, f"while building: {outcome.message}", done.seconds)
+        done.worker.builds += 1
+        return _Built(done.tag, done.number, done.worker, done.worker.generation, done.seconds)
+
+    def _time(self, item: _Built, limit: float) -> Measurement:
+        job = Job(item.position, Time(item.number, limit, self._baseline))
+        done = ask(item.worker, job, self._options.run_timeout)
+        self._baseline = self._baseline or done.baseline
+        return _measurement(done.outcomes[0], item.build_seconds, done.seconds)
+
+    def _replace_worn_out(self) -> None:
+        """Stop workers that have built enough or grown too large, and start all that are missing."""
+        for worker in self._workers:
+            worn_out = worker.builds >= self._options.recycle
+            if worker.alive and (worn_out or worker.resident_bytes > self._options.worker_mb * 2**20):
+                worker.stop()
+        for worker in self._workers:
+            if not worker.alive:
+                worker.start()
+
+
+def _measurement(outcome: Outcome, build_seconds: float, run_seconds: float) -> Measurement:
+    if outcome.failure is not None:
+        return replace(
+            Measurement.failed(outcome.failure, outcome.message, build_seconds), error=outcome.error
+        )
+    return Measurement(
+        seconds=float(np.median(outcome.samples)) / outcome.drift,
+        samples=outcome.samples,
+        cut_short=outcome.cut_short,
+        drift=outcome.drift,
+        error=outcome.error,
+        build_seconds=build_seconds,
+        run_seconds=run_seconds,
+    )
+
+
+def _clean_up(workers: list[WorkerProcess], folder: Path, owner: int) -> None:
+    # A forked child inherits the runner, and must not kill the workers of its parent.
+    if os.getpid() == owner:
+        for worker in workers:
+            worker.stop()
+        shutil.rmtree(folder, ignore_errors=True)

@@ -215,9 +215,8 @@ def endurance(trials: int, threads: int, seed: int) -> int:
         restarts = sum(worker.generation for worker in runner.workers)
     fifth = max(1, len(sizes) // 5)
     first, last = max(sizes[:fifth]), max(sizes[-fifth:])
-    print(
-        f"largest pool in the first fifth {first:.2f} GB, in the last {last:.2f} GB; {restarts} workers replaced"
-    )
+    print(f"largest pool in the first fifth of the trials {first:.2f} GB, in the last {last:.2f} GB")
+    print(f"{restarts} workers replaced")
     grown = last > 1.1 * first or max(sizes) > MAX_POOL_GB
     print("the pool grew" if grown else "the pool did not grow")
     return int(grown)

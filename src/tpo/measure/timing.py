@@ -80,8 +80,12 @@ class Clock:
             order = range(len(runs)) if turn % 2 == 0 else reversed(range(len(runs)))
             for position in order:
                 samples[position].extend(runs[position](numbers[position], 1))
-        drift = float(np.median(drifts))
-        return [Timing(tuple(taken), drift) for taken in samples]
+        # Each sample against its own turn's speed: the median of a machine's two speeds is neither.
+        corrected = [float(np.median(np.divide(taken, drifts))) for taken in samples]
+        return [
+            Timing(tuple(taken), float(np.median(taken)) / seconds)
+            for taken, seconds in zip(samples, corrected, strict=True)
+        ]
 
 
 def sample(run: Run, first: float, confidence: float) -> list[float]:

@@ -1,9 +1,10 @@
 """tpo, the tensor program optimizer: ONNX models to fast, verified libraries, on Apache TVM.
 
 >>> import tpo
->>> model = tpo.load_onnx("model.onnx")            # doctest: +SKIP
->>> tpo.compile(model, "model.so")                 # doctest: +SKIP
->>> y = tpo.load("model.so")(x)                    # doctest: +SKIP
+>>> model = tpo.load_onnx("model.onnx")                    # doctest: +SKIP
+>>> records = tpo.tune(model, minutes=10)                  # doctest: +SKIP
+>>> tpo.compile(model, "model.so", records=records)        # doctest: +SKIP
+>>> y = tpo.load("model.so")(x)                            # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from tpo.deploy.verify import verify as verify
     from tpo.frontend.load import load_onnx as load_onnx
     from tpo.frontend.model import Model as Model
+    from tpo.records import Records as Records
     from tpo.tasks import extract_tasks as extract_tasks
+    from tpo.tuning import tune as tune
 
 __version__ = "0.1.0"
 
@@ -33,12 +36,14 @@ os.environ.setdefault("TVM_BIND_THREADS", "0")
 _HOMES = {
     "Artifact": "tpo.deploy.artifact",
     "Model": "tpo.frontend.model",
+    "Records": "tpo.records",
     "bench": "tpo.deploy.bench",
     "compile": "tpo.deploy.compile",
     "extract_tasks": "tpo.tasks",
     "load": "tpo.deploy.artifact",
     "load_onnx": "tpo.frontend.load",
     "profile": "tpo.deploy.profile",
+    "tune": "tpo.tuning",
     "verify": "tpo.deploy.verify",
 }
 __all__ = [*_HOMES, "__version__"]

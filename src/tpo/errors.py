@@ -140,6 +140,113 @@ class CompileError(TpoError):
     exit_code = 1
 
 
+# Tuning ----------------------------------------------------------------------------------------
+
+
+class ConfigError(TpoError):
+    """A setting of a tuning run is unknown, or has a value it cannot have; `where` says who set it."""
+
+    template = "{where}: {why}"
+    hint = "{advice}"
+
+
+class NoTaskError(TpoError):
+    """A pattern leaves nothing to tune."""
+
+    template = "no task matches {pattern!r}"
+    hint = "the model has {names}; `tpo tasks MODEL` lists them"
+
+
+class RuleFileError(TpoError):
+    """A path given as schedule rules is missing, cannot be imported, or has no rule in it."""
+
+    template = "cannot use schedule rules {path}: {why}"
+    hint = "give a Python file with schedule(sch, hw) -> bool, or a folder of such files"
+
+
+class TuningInterruptedError(TpoError):
+    """Ctrl-C while tuning: everything measured so far is stored."""
+
+    template = "interrupted, and what was measured is in {db}"
+    hint = "go on with: {command}"
+    exit_code = 130
+
+
+# Records ---------------------------------------------------------------------------------------
+
+
+class NothingToResumeError(TpoError):
+    """There is no interrupted run to go on with."""
+
+    template = "{path} has no interrupted run of {model} for this target"
+    hint = "leave out --resume; a new run uses everything recorded there"
+
+
+class NotRunnableError(TpoError):
+    """Tuning needs to run what it compiles."""
+
+    template = "cannot tune for {target}: this machine cannot run what is compiled for it"
+    hint = "tune on a machine that can, or with --target native"
+
+
+class RecordsFileError(TpoError):
+    """The path of a record store cannot be opened or written."""
+
+    template = "cannot open record store {path}: {why}"
+    hint = "give the path of a store, or of a new file in an existing folder you may write to"
+
+
+class NotRecordsError(TpoError):
+    """The file is something else than a record store; it was not touched."""
+
+    template = "{path} is not a record store: {why}"
+    hint = "choose another path; this file was left as it is"
+
+
+class DamagedRecordsError(TpoError):
+    """A record store that is cut or whose pages do not fit together."""
+
+    template = "record store {path} is damaged: {why}"
+    hint = "restore a copy, or rescue what is readable: sqlite3 {path} .recover | sqlite3 rescued.db"
+
+
+class NewerRecordsError(TpoError):
+    """A record store whose tables this version does not know."""
+
+    template = "{path} was written by a newer tpo (schema {found}, this tpo knows up to {known})"
+    hint = "upgrade tpo"
+
+
+class BusyRecordsError(TpoError):
+    """Another process uses the store, and this operation cannot wait for it."""
+
+    template = "record store {path} is in use: {why}"
+    hint = "wait until the other process is done, or stop it"
+    exit_code = 1
+
+
+class RecordsWriteError(TpoError):
+    """A store that could be opened cannot take any more."""
+
+    template = "cannot write to record store {path}: {why}"
+    hint = "free some space, or continue in another file; what was recorded before is safe"
+    exit_code = 1
+
+
+class UnknownRecordError(TpoError):
+    """A workload, run, trial or target was asked for that the store does not have."""
+
+    template = "{path} has no {kind} {key!r}"
+    hint = "list what it has: tpo db ls {path}"
+
+
+class TvmDatabaseError(TpoError):
+    """A folder that is no TVM tuning database."""
+
+    template = "cannot read TVM database {path}: {why}"
+    hint = "give a folder with database_workload.json and database_tuning_record.json"
+
+
 # Artifacts -------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tpo.errors import TargetError, UsageError
+from tpo.errors import NotRunnableError, TargetError, UsageError
 from tpo.hardware import (
     Caches,
     Hardware,
@@ -100,6 +100,12 @@ def resolve(text: str, threads: int | None = None) -> Target:
     if text.endswith(".toml"):
         return _from_file(Path(text), Path(text).stem, threads)
     raise _refuse(text, "there is no such target")
+
+
+def require_runnable(target: Target) -> None:
+    """Refuse a target whose programs this machine cannot run."""
+    if not target.native:
+        raise NotRunnableError(target=target.name)
 
 
 def required_features(target: Target) -> list[str]:

@@ -10,7 +10,7 @@ from support.commands import assert_refused, tpo
 from tpo import cli, doctor
 from tpo.cli.output import count
 
-COMMANDS = ("doctor", "tasks", "compile", "run", "verify", "bench", "profile")
+COMMANDS = ("doctor", "tasks", "tune", "compile", "run", "verify", "bench", "profile")
 
 
 def test_version():

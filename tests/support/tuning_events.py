@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tpo.tune.events import (
+from tpo.tuning.events import (
     BatchDone,
     BatchStarted,
     Event,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,6 +65,10 @@ def compile_(
     ] = "native",
     threads: options.Threads = None,
     shape: options.Shapes = None,
+    db: Annotated[
+        Path | None,
+        typer.Option("--db", metavar="RUN.db", help="Use what `tpo tune` found."),
+    ] = None,
     verify: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Compare with ONNX Runtime before writing.")
     ] = True,
@@ -72,13 +77,15 @@ def compile_(
     """Compile a model into one shared library with a manifest beside it."""
     from tpo.deploy.compile import check_output, compile_model
     from tpo.deploy.manifest import manifest_path
+    from tpo.records import Records
     from tpo.targets import resolve
 
     library = result or Path(f"{model.stem or 'model'}.so")
     check_output(library)
     resolved = resolve(target, threads)
     loaded = _load(model, shape)
-    manifest = compile_model(loaded, library, resolved, threads, verify, progress=output.note)
+    with nullcontext() if db is None else Records.open(db, create=False) as records:
+        manifest = compile_model(loaded, library, resolved, threads, verify, records, output.note)
     if as_json:
         output.print_json(manifest.model_dump(mode="json"))
         return
@@ -90,7 +97,7 @@ def compile_(
         ("library", f"{library} ({output.size(manifest.library.bytes)})"),
         ("manifest", manifest_path(library)),
         ("target", f"{manifest.target.name}, {manifest.threads} threads"),
-        ("functions", len(manifest.functions)),
+        ("functions", f"{sum(f.tuned for f in manifest.functions)} of {len(manifest.functions)} tuned"),
         ("inputs", " ".join(map(str, manifest.inputs))),
         ("outputs", " ".join(map(str, manifest.outputs))),
         ("numeric error", error),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,12 @@ from tpo import targets, vector_math
 from tpo.deploy import manifest as manifests
 from tpo.deploy.artifact import load
 from tpo.deploy.manifest import Function, Manifest, ModelSource, TargetInfo, Tensor, Versions
+from tpo.deploy.tuned import Tuned, tuned_functions
 from tpo.deploy.verify import verify as verify_artifact
 from tpo.errors import CompileError, OutputError, ToolMissingError
 from tpo.frontend.model import Model, TensorSpec
 from tpo.hardware import Hardware
+from tpo.records import Records
 from tpo.schedule import schedule_module
 from tpo.targets import Target
 from tpo.tasks import count_calls, describe, operators_of
@@ -39,17 +41,23 @@ def compile(  # noqa: A001 (tpo.compile is the name users look for)
     target: str = targets.NATIVE,
     threads: int | None = None,
     verify: bool = True,
+    records: Records | str | Path | None = None,
 ) -> Manifest:
     """Compile a model, or an ONNX file, into a shared library with a manifest beside it.
 
-    The library is compared with ONNX Runtime before it is put in place, unless `verify` is False or
-    it is for another machine.
+    Functions that were tuned for the target, in the store `records`, get their best schedule, all
+    others a default one. The library is compared with ONNX Runtime before it is put in place, unless
+    `verify` is False or it is for another machine.
     """
     if not isinstance(model, Model):
         from tpo.frontend.load import load_onnx
 
         model = load_onnx(model)
-    return compile_model(model, Path(output), targets.resolve(target, threads), threads, verify)
+    resolved = targets.resolve(target, threads)
+    if isinstance(records, (str, Path)):
+        with Records.open(records, create=False) as opened:
+            return compile_model(model, Path(output), resolved, threads, verify, opened)
+    return compile_model(model, Path(output), resolved, threads, verify, records)
 
 
 def compile_model(
@@ -58,14 +66,20 @@ def compile_model(
     target: Target,
     threads: int | None = None,
     verify: bool = True,
+    records: Records | None = None,
     progress: Progress = lambda line: None,
 ) -> Manifest:
     """`compile` for a resolved target; `progress` is told what is being done."""
     check_output(output)
     check_compiler(target)
+    tuned = Tuned()
+    if records is not None:
+        tuned = tuned_functions(model.module, records, target, threads or target.hardware.cores, progress)
+    for note in tuned.notes:
+        progress(note)
     progress(f"scheduling for {target.name}")
-    module, rules = schedule_and_pack(model.module, target.hardware, target.tvm)
-    functions = _functions(model, module, rules)
+    module, rules = schedule_and_pack(model.module, target.hardware, target.tvm, tuned.functions)
+    functions = _functions(model, module, rules, tuned.sketches)
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as folder:
         library = Path(folder) / output.name
         progress(f"building {len(functions)} functions")
@@ -84,9 +98,11 @@ def compile_model(
     return manifest
 
 
-def schedule_and_pack(module: Any, hw: Hardware, target: Any) -> tuple[Any, dict[str, str]]:
-    """Default schedules for every function, with constant weights already in the packed layout."""
-    module, rules = schedule_module(module.clone(), hw)
+def schedule_and_pack(
+    module: Any, hw: Hardware, target: Any, tuned: Mapping[str, Any] | None = None
+) -> tuple[Any, dict[str, str]]:
+    """Tuned functions as they are, default schedules for all others, constant weights already packed."""
+    module, rules = schedule_module(module.clone(), hw, tuned or {})
     pack = [T.SplitLayoutRewritePreproc(), T.FoldConstant(), T.DeadCodeElimination()]
     with target:
         return tvm.transform.Sequential(pack)(module), rules
@@ -137,7 +153,9 @@ def check_compiler(target: Target) -> None:
         )
 
 
-def _functions(model: Model, module: Any, rules: dict[str, str]) -> tuple[Function, ...]:
+def _functions(
+    model: Model, module: Any, rules: dict[str, str], sketches: Mapping[str, str]
+) -> tuple[Function, ...]:
     found = []
     for name, calls in count_calls(module).items():
         plain = name.removesuffix(PACKED)
@@ -149,7 +167,8 @@ def _functions(model: Model, module: Any, rules: dict[str, str]) -> tuple[Functi
                 calls=calls,
                 flops=task.flops,
                 bytes=task.bytes,
-                scheduled_by=rules[plain],
+                scheduled_by=sketches.get(plain) or rules[plain],
+                tuned=plain in sketches,
             )
         )
     return tuple(found)

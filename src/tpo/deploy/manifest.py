@@ -69,6 +69,7 @@ class Function(_Part):
     flops: int = Field(ge=0, description="floating point operations of one call")
     bytes: int = Field(ge=0, description="bytes of inputs and outputs of one call")
     scheduled_by: str
+    tuned: bool = Field(default=False, description="whether the schedule comes from a tuning record")
 
 
 class NumericCheck(_Part):

@@ -1,0 +1,156 @@
+"""The state of one tuning run: its tasks, their spaces and strategies, its budget, its random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tpo.cost.ranker import Ranker
+from tpo.frontend.model import Model
+from tpo.measure import Failure, Measurement
+from tpo.records import Records, Run, Trial, target_key
+from tpo.search import Evolve, Strategy, TaskScheduler, estimate_seconds
+from tpo.space import Candidate, Space, build_space
+from tpo.targets import Target
+from tpo.tasks import extract_tasks
+from tpo.tuning.budget import Budget
+from tpo.tuning.config import TuneConfig
+from tpo.tuning.events import Event
+from tpo.tuning.groups import Member, group_tasks
+from tpo.tuning.ledger import Entry, Ledger
+
+Callback = Callable[[Event], None]
+# Recorded trials a strategy is reminded of when it starts: replaying one takes about 10 ms.
+_REMEMBERED = 64
+
+
+class Session:
+    """Everything a run works with. All randomness is `rng`, whose state is stored after every batch."""
+
+    def __init__(
+        self,
+        model: Model,
+        target: Target,
+        config: TuneConfig,
+        records: Records,
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
+        self.model, self.target, self.config, self.records = model, target, config, records
+        self.threads = config.threads or target.hardware.cores
+        self.target_key = target_key(target.tvm)
+        self.run = ""
+        self.problems: list[str] = []
+        self._callbacks = callbacks
+        tasks = extract_tasks(model)
+        chosen = set(config.select([task.name for task in tasks]))
+        groups = group_tasks([task for task in tasks if task.name in chosen])
+        entries = [Entry(group, estimate_seconds(group.leader.task, target.hardware)) for group in groups]
+        entries.sort(key=lambda entry: -entry.estimated_seconds * entry.weight)
+        self.ledger = Ledger(entries)
+        limit = config.trial_limit(len(entries))
+        self.budget = Budget(limit, config.minutes)
+        self.scheduler = TaskScheduler(
+            [(entry.key, entry.weight, entry.estimated_seconds) for entry in entries], limit, config.batch
+        )
+        self.rng = np.random.default_rng(config.seed)
+        self.ranker = Ranker(self.threads, config.seed)
+        self._spaces: dict[str, Space] = {}
+        self._strategies: dict[str, Strategy] = {}
+        self._entries = {entry.key: entry for entry in entries}
+
+    def emit(self, event: Event) -> None:
+        """Tell everybody who listens."""
+        for callback in self._callbacks:
+            callback(event)
+
+    def entry(self, key: str) -> Entry:
+        """The task whose leader has this workload."""
+        return self._entries[key]
+
+    def space(self, member: Member) -> Space:
+        """The space of a task's workload, made when it is first needed."""
+        key = member.workload.key
+        if key not in self._spaces:
+            rules = [Path(rule) for rule in self.config.rules]
+            self._spaces[key] = build_space(member.workload, self.target, rules)
+        return self._spaces[key]
+
+    def default_key(self, entry: Entry) -> str | None:
+        """Identity of the program a task's leader has without tuning."""
+        default = self.space(entry.group.leader).default()
+        return None if default is None else default.key
+
+    def strategy(self, entry: Entry) -> Strategy:
+        """The search of a task, reminded of what the store has about it."""
+        if entry.key not in self._strategies:
+            space = self.space(entry.group.leader)
+            made = self._strategies[entry.key] = Evolve(space, self.ranker, self.rng, self.threads)
+            made.observe(self._remembered(space))
+        return self._strategies[entry.key]
+
+    def save_state(self) -> None:
+        """Store what a later process needs to go on here."""
+        state = {
+            "rng": self.rng.bit_generator.state,
+            "scheduler": self.scheduler.state(),
+            "elapsed": self.budget.elapsed,
+        }
+        self.records.save_state(self.run, state)
+
+    def restore(self, run: Run) -> None:
+        """Go on where an interrupted run was."""
+        self.run = run.id
+        if run.state is not None:
+            self.rng.bit_generator.state = dict(run.state["rng"])
+            self.scheduler.restore(dict(run.state["scheduler"]))
+            self.budget.resume(0, float(run.state["elapsed"]))
+
+    def recall(self) -> None:
+        """Enter what the store already knows: times of every task, and the trials of a resumed run."""
+        for entry in self.ledger.entries:
+            mine = 0
+            default = self.default_key(entry)
+            for trial in self.records.trials(entry.key, self.target_key):
+                if trial.tvm != self.records.tvm_version:
+                    continue
+                if trial.run == self.run:
+                    mine += 1
+                    self._recall_own(entry, trial)
+                if trial.ok and trial.candidate == default:
+                    entry.default_seconds = trial.seconds
+            best = self.records.best(entry.key, self.target_key)
+            if best is not None:
+                entry.best_seconds, entry.sketch = best.seconds, best.sketch
+            progress = self.scheduler.tasks[entry.key]
+            progress.trials, progress.best = mine, entry.best_seconds
+        self.budget.resume(self.ledger.trials, 0.0)
+
+    def _recall_own(self, entry: Entry, trial: Trial) -> None:
+        entry.trials += 1
+        self.ledger.trials += 1
+        if trial.failure is not None:
+            entry.failed += 1
+            self.ledger.failures[trial.failure] += 1
+
+    def _remembered(self, space: Space) -> list[tuple[Candidate, Measurement]]:
+        """Recorded trials of a space: the best ones, and from the rest what the newest have to say."""
+        key = space.workload.key
+        best = self.records.top(key, self.target_key, _REMEMBERED // 2)
+        taken = {trial.id for trial in best}
+        newest = [
+            trial
+            for trial in self.records.trials(key, self.target_key)
+            if trial.id not in taken and trial.tvm == self.records.tvm_version
+        ][-_REMEMBERED // 2 :]
+        found = []
+        for trial in (*best, *newest):
+            try:
+                candidate = space.replay(trial.trace, trial.sketch)
+            except Exception as error:  # a record of a rule that has changed since
+                self.problems.append(f"record {trial.id} of {key} cannot be replayed: {error}")
+                continue
+            failure = None if trial.failure is None else Failure(trial.failure)
+            found.append((candidate, Measurement(trial.seconds, failure=failure, cut_short=trial.cut_short)))
+        return found

@@ -1,8 +1,8 @@
 """How long does it take? As many repeats as the answer needs, and no more.
 
-A sample is the mean of a few calls in a row, a candidate's time the median of its samples. Sampling
-ends when the median is known to within `confidence` (95 %, relative), or when it has cost enough.
-Around the samples runs a reference kernel whose time never changes unless the machine's speed does.
+A sample is one call with cold caches, a candidate's time the median of its samples. Sampling ends when
+the median is known to within `confidence` (95 %, relative), or when it has cost enough. Around the
+samples runs a reference kernel whose time never changes unless the machine's speed does.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# run(number, repeat): `repeat` samples, each the mean seconds of `number` calls in a row.
-Run = Callable[[int, int], Sequence[float]]
+# run(count): so many samples, in seconds.
+Run = Callable[[int], Sequence[float]]
 
 FEWEST_SAMPLES = 5
 MOST_SAMPLES = 60
-# A sample shorter than this would measure the clock and the thread pool's wake-up.
-SHORTEST_SAMPLE = 0.4e-3
 LONGEST_SAMPLING = 0.12
 # The reference kernel disagreeing with itself by more says that the machine changed in between.
 STEADY = 0.08
 ATTEMPTS = 3
+# A first call is slow for reasons of its own: only this far beyond a limit is it conclusive.
+_CERTAINLY = 1.5
 
 
 @dataclass(frozen=True)
@@ -46,20 +46,20 @@ class Clock:
     def __init__(self, reference: Run, confidence: float, baseline: float | None = None) -> None:
         self._reference = reference
         self._confidence = confidence
-        self.baseline = baseline or min(self._reference(2, 40))
+        self.baseline = baseline or min(self._reference(60))
 
     def drift(self) -> float:
         """How many times slower than the baseline the machine is now."""
-        return float(np.median(self._reference(1, 5))) / self.baseline
+        return float(np.median(self._reference(5))) / self.baseline
 
-    def time(self, run: Run, limit: float = math.inf) -> Timing:
-        """Time a candidate; one whose first warm call takes longer than `limit` is cut short there."""
+    def time(self, run: Run, first: float, limit: float = math.inf) -> Timing:
+        """Time a candidate whose very first call took `first`; one far beyond `limit` is cut short there."""
         before = self.drift()
-        first = run(1, 1)[0]
-        if first / before > limit:
+        # Every call counts here: most candidates are hopeless, and some take seconds.
+        if first / before > _CERTAINLY * limit or (first := run(1)[0]) / before > limit:
             return Timing((first,), before, cut_short=True)
         for _ in range(ATTEMPTS):
-            samples = sample(run, first, self._confidence)
+            samples = sample(run, self._confidence)
             after = self.drift()
             if abs(after - before) <= STEADY * before:
                 break
@@ -68,10 +68,8 @@ class Clock:
 
     def compare(self, runs: Sequence[Run]) -> list[Timing]:
         """Time candidates in turns, so that whatever the machine does, it does to all of them."""
-        firsts = [run(1, 1)[0] for run in runs]
-        numbers = [calls_per_sample(first) for first in firsts]
-        slowest = sum(first * number for first, number in zip(firsts, numbers, strict=True))
-        turns = max(FEWEST_SAMPLES, min(MOST_SAMPLES, round(len(runs) * LONGEST_SAMPLING / slowest)))
+        turn_seconds = sum(run(1)[0] for run in runs)
+        turns = max(FEWEST_SAMPLES, min(MOST_SAMPLES, round(len(runs) * LONGEST_SAMPLING / turn_seconds)))
         samples: list[list[float]] = [[] for _ in runs]
         drifts = []
         for turn in range(turns):
@@ -79,7 +77,7 @@ class Clock:
             # Every other turn backwards: nobody always follows the same neighbour.
             order = range(len(runs)) if turn % 2 == 0 else reversed(range(len(runs)))
             for position in order:
-                samples[position].extend(runs[position](numbers[position], 1))
+                samples[position].extend(runs[position](1))
         # Each sample against its own turn's speed: the median of a machine's two speeds is neither.
         corrected = [float(np.median(np.divide(taken, drifts))) for taken in samples]
         return [
@@ -88,27 +86,14 @@ class Clock:
         ]
 
 
-def sample(run: Run, first: float, confidence: float) -> list[float]:
-    """Samples until their median is known well enough; `first` is about what one call takes."""
-    number = calls_per_sample(first)
+def sample(run: Run, confidence: float) -> list[float]:
+    """Samples until their median is known well enough."""
     samples: list[float] = []
-    spent = 0.0
     while len(samples) < MOST_SAMPLES:
-        taken = run(number, FEWEST_SAMPLES)
-        samples.extend(taken)
-        spent += sum(taken) * number
-        if half_width(samples) <= confidence or spent >= LONGEST_SAMPLING:
+        samples.extend(run(FEWEST_SAMPLES))
+        if half_width(samples) <= confidence or sum(samples) >= LONGEST_SAMPLING:
             break
     return samples
-
-
-def calls_per_sample(seconds: float) -> int:
-    """How many calls in a row make a sample long enough.
-
-    >>> calls_per_sample(1e-3), calls_per_sample(1e-4)
-    (1, 4)
-    """
-    return max(1, min(1000, math.ceil(SHORTEST_SAMPLE / max(seconds, 1e-7))))
 
 
 def half_width(samples: Sequence[float]) -> float:

@@ -12,6 +12,7 @@ import resource
 import signal
 import sys
 import time
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -20,47 +21,17 @@ import psutil
 import tvm
 
 from tpo import vector_math
-from tpo.measure import data, packing
+from tpo.measure import data, kernels
 from tpo.measure.contract import Failure
+from tpo.measure.kernels import Kernel
+from tpo.measure.packing import SplitKernel, split_kernel, written_parameters
 from tpo.measure.protocol import Build, Compare, Outcome, Reference, Reply, Request, Time, WorkerOptions
 from tpo.measure.timing import Clock, Run
 from tpo.threads import size_worker_pool
 
-# Checking arguments on every call takes longer to compile than most kernels; arguments here are ours.
-_LEAN = {"tirx.disable_assert": True}
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 # Workloads whose arrays are kept: batches rarely mix more.
 _KEPT_WORKLOADS = 2
-
-
-class Kernel:
-    """A built candidate."""
-
-    def __init__(self, split: packing.SplitKernel, key: str, target: Any) -> None:
-        self.split = split
-        self.key = key
-        self._target = target
-        self._library = self._build(split.kernel)
-        # Looking the function up is what makes LLVM generate the code.
-        self.function = self._library[packing.KERNEL]
-
-    def pack(self, weights: list[data.Array]) -> list[data.Array]:
-        """Its weights in the layout it wants."""
-        return packing.pack(self.split, weights, lambda func: self._build(func)[packing.KERNEL])
-
-    def evaluator(self, arguments: list[Any]) -> Run:
-        """Samples of calls with these arguments."""
-
-        def run(number: int, repeat: int) -> list[float]:
-            evaluate = self._library.time_evaluator(packing.KERNEL, tvm.cpu(), number=number, repeat=repeat)
-            return list(evaluate(*arguments).results)
-
-        return run
-
-    def _build(self, func: Any) -> Any:
-        module = tvm.IRModule({packing.KERNEL: func.with_attr("global_symbol", packing.KERNEL)})
-        with tvm.transform.PassContext(config=_LEAN):
-            return tvm.tirx.build(module, self._target)
 
 
 class Arrays:
@@ -98,6 +69,16 @@ def _garbage(like: data.Array) -> data.Array:
     return made
 
 
+@dataclass(frozen=True)
+class _Checked:
+    """A kernel that ran once: how to time it, how long that first call took, and how its result was."""
+
+    evaluator: Run
+    seconds: float
+    error: float
+    wrong: str
+
+
 class Worker:
     """Answers requests; holds the kernels that were built and not yet timed."""
 
@@ -107,6 +88,7 @@ class Worker:
         self._kernels: dict[int, Kernel] = {}
         self._arrays: dict[str, Arrays] = {}
         self._clock: Clock | None = None
+        self._flush = kernels.register_flush(self._target, options.threads)
 
     def answer(self, request: Request) -> Reply:
         """Do what a request asks; whatever it raises is a failed outcome."""
@@ -141,8 +123,8 @@ class Worker:
 
     def _reference(self, request: Reference) -> Outcome:
         func = tvm.ir.load_json(request.module)["main"]
-        known = data.signature(func, packing.written_parameters(func))
-        kernel = Kernel(packing.SplitKernel(func), request.key, self._target)
+        known = data.signature(func, written_parameters(func))
+        kernel = Kernel(SplitKernel(func), request.key, self._target)
         for positive in (False, True):
             rng = np.random.default_rng(int(request.key, 16))
             arrays = [
@@ -160,47 +142,50 @@ class Worker:
 
     def _build(self, request: Build) -> Outcome:
         func = tvm.ir.load_json(request.module)["main"]
-        outputs = packing.written_parameters(func)
+        outputs = written_parameters(func)
         if data.signature(func, outputs) != self._arrays_of(request.key).signature:
             return Outcome(Failure.BUILD_ERROR, "its parameters are not the workload's")
-        split = packing.split_kernel(func, outputs)
+        split = split_kernel(func, outputs)
         self._kernels[request.number] = Kernel(split, request.key, self._target)
         return Outcome()
 
     def _time(self, request: Time) -> Outcome:
-        kernel = self._kernels[request.number]
-        arguments, error, wrong = self._run(kernel)
-        if wrong:
-            return Outcome(Failure.WRONG_RESULT, wrong, error=error)
-        timing = self._ready_clock(request.baseline).time(kernel.evaluator(arguments), request.limit)
-        return Outcome(samples=timing.samples, drift=timing.drift, cut_short=timing.cut_short, error=error)
+        clock = self._ready_clock(request.baseline)
+        run = self._run(self._kernels[request.number])
+        if run.wrong:
+            return Outcome(Failure.WRONG_RESULT, run.wrong, error=run.error)
+        timing = clock.time(run.evaluator, run.seconds, request.limit)
+        return Outcome(
+            samples=timing.samples, drift=timing.drift, cut_short=timing.cut_short, error=run.error
+        )
 
     def _compare(self, request: Compare) -> tuple[Outcome, ...]:
         outcomes: dict[int, Outcome] = {}
-        runs: dict[int, tuple[Run, float]] = {}
+        runs: dict[int, _Checked] = {}
 
         def prepare(number: int) -> Outcome:
-            kernel = self._kernels[number]
-            arguments, error, wrong = self._run(kernel)
-            if wrong:
-                return Outcome(Failure.WRONG_RESULT, wrong, error=error)
-            runs[number] = (kernel.evaluator(arguments), error)
+            run = self._run(self._kernels[number])
+            if run.wrong:
+                return Outcome(Failure.WRONG_RESULT, run.wrong, error=run.error)
+            runs[number] = run
             return Outcome()
 
         for number in request.numbers:
             outcomes[number] = self._guard(Failure.RUN_ERROR, prepare, number)
-        timings = self._ready_clock(request.baseline).compare([run for run, _ in runs.values()])
-        for (number, (_, error)), timing in zip(runs.items(), timings, strict=True):
-            outcomes[number] = Outcome(samples=timing.samples, drift=timing.drift, error=error)
+        timings = self._ready_clock(request.baseline).compare([run.evaluator for run in runs.values()])
+        for (number, run), timing in zip(runs.items(), timings, strict=True):
+            outcomes[number] = Outcome(samples=timing.samples, drift=timing.drift, error=run.error)
         for number in request.numbers:
             self._kernels.pop(number, None)
         return tuple(outcomes[number] for number in request.numbers)
 
-    def _run(self, kernel: Kernel) -> tuple[list[Any], float, str]:
+    def _run(self, kernel: Kernel) -> _Checked:
         arrays = self._arrays_of(kernel.key)
         arguments = arrays.arguments(kernel)
+        start = time.perf_counter()
         kernel.function(*arguments)
-        return arguments, *arrays.check(arguments)
+        seconds = time.perf_counter() - start
+        return _Checked(kernel.evaluator(arguments, self._flush), seconds, *arrays.check(arguments))
 
     def _arrays_of(self, key: str) -> Arrays:
         if key not in self._arrays:
@@ -211,35 +196,9 @@ class Worker:
 
     def _ready_clock(self, baseline: float | None) -> Clock:
         if self._clock is None:
-            kernel = reference_kernel(self._target)
-            shapes = data.signature(kernel.split.kernel, []).shapes
-            run = kernel.evaluator([tvm.runtime.tensor(np.ones(shape, "float32")) for shape in shapes])
-            self._clock = Clock(run, self._options.confidence, baseline)
+            reference = kernels.reference(self._target)
+            self._clock = Clock(reference, self._options.confidence, baseline)
         return self._clock
-
-
-def reference_kernel(target: Any) -> Kernel:
-    """A matrix product of our own: about a quarter of a millisecond of arithmetic in every core's cache."""
-    from tvm import te
-
-    rows, columns, depth = 192, 256, 256
-    left = te.placeholder((rows, depth), name="left")
-    right = te.placeholder((depth, columns), name="right")
-    axis = te.reduce_axis((0, depth), name="k")
-    product = te.compute(
-        (rows, columns), lambda i, j: te.sum(left[i, axis] * right[axis, j], axis=axis), name="product"
-    )
-    sch = tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func([left, right, product])}))
-    block = sch.get_sblock("product")
-    i, j, k = sch.get_loops(block)
-    i_outer, i_inner = sch.split(i, [None, 4])
-    j_outer, j_inner = sch.split(j, [None, 32])
-    sch.reorder(i_outer, j_outer, k, i_inner, j_inner)
-    sch.vectorize(j_inner)
-    sch.unroll(i_inner)
-    sch.parallel(sch.fuse(i_outer, j_outer))
-    sch.decompose_reduction(block, k)
-    return Kernel(packing.SplitKernel(sch.mod["main"]), "", target)
 
 
 def _says_out_of_memory(message: str) -> bool:

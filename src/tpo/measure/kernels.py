@@ -1,0 +1,100 @@
+"""Kernels in this process: candidates, the reference that shows the machine's speed, and the cache flush."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import s_tir, te
+
+from tpo.hardware import host_caches
+from tpo.measure import data, packing
+from tpo.measure.timing import Run
+
+# Checking arguments on every call takes longer to compile than most kernels; arguments here are ours.
+_LEAN = {"tirx.disable_assert": True}
+_FLUSH = "tpo.measure.flush_caches"
+
+
+class Kernel:
+    """A built candidate."""
+
+    def __init__(self, split: packing.SplitKernel, key: str, target: Any) -> None:
+        self.split = split
+        self.key = key
+        self._target = target
+        self._library = self._build(split.kernel)
+        # Looking the function up is what makes LLVM generate the code.
+        self.function = self._library[packing.KERNEL]
+
+    def pack(self, weights: list[data.Array]) -> list[data.Array]:
+        """Its weights in the layout it wants."""
+        return packing.pack(self.split, weights, lambda func: self._build(func)[packing.KERNEL])
+
+    def evaluator(self, arguments: list[Any], before_each: str = "") -> Run:
+        """Samples of calls with these arguments; `before_each` names a function to call before a sample."""
+
+        def run(count: int) -> list[float]:
+            evaluate = self._library.time_evaluator(
+                packing.KERNEL, tvm.cpu(), number=1, repeat=count, f_preproc=before_each
+            )
+            return list(evaluate(*arguments).results)
+
+        return run
+
+    def _build(self, func: Any) -> Any:
+        module = tvm.IRModule({packing.KERNEL: func.with_attr("global_symbol", packing.KERNEL)})
+        with tvm.transform.PassContext(config=_LEAN):
+            return tvm.tirx.build(module, self._target)
+
+
+def reference(target: Any) -> Run:
+    """Samples of a matrix product of our own: a quarter of a millisecond of arithmetic on warm caches."""
+    rows, columns, depth = 192, 256, 256
+    left = te.placeholder((rows, depth), name="left")
+    right = te.placeholder((depth, columns), name="right")
+    axis = te.reduce_axis((0, depth), name="k")
+    product = te.compute(
+        (rows, columns), lambda i, j: te.sum(left[i, axis] * right[axis, j], axis=axis), name="product"
+    )
+    sch = s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func([left, right, product])}))
+    block = sch.get_sblock("product")
+    i, j, k = sch.get_loops(block)
+    i_outer, i_inner = sch.split(i, [None, 4])
+    j_outer, j_inner = sch.split(j, [None, 32])
+    sch.reorder(i_outer, j_outer, k, i_inner, j_inner)
+    sch.vectorize(j_inner)
+    sch.unroll(i_inner)
+    sch.parallel(sch.fuse(i_outer, j_outer))
+    sch.decompose_reduction(block, k)
+    kernel, arguments = _on_ones(sch, target)
+    return kernel.evaluator(arguments)
+
+
+def register_flush(target: Any, threads: int) -> str:
+    """Have a function that fills every core's own caches with something else; its name.
+
+    Inside a model other functions run between two calls of one: its weights come from the shared
+    cache or from memory, and a schedule that is only fast on warm caches is not fast there.
+    """
+    lanes = 16
+    words = 2 * host_caches().l2 // 4 // lanes * lanes
+    old = te.placeholder((threads, words), name="old")
+    new = te.compute((threads, words), lambda i, j: old[i, j] + te.const(1, "float32"), name="new")
+    sch = s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func([old, new])}))
+    i, j = sch.get_loops(sch.get_sblock("new"))
+    _, j_inner = sch.split(j, [None, lanes])
+    sch.vectorize(j_inner)
+    sch.parallel(i)
+    kernel, arguments = _on_ones(sch, target)
+    tvm_ffi.register_global_func(_FLUSH, lambda *_: kernel.function(*arguments), override=True)
+    return _FLUSH
+
+
+def _on_ones(sch: Any, target: Any) -> tuple[Kernel, list[Any]]:
+    """A scheduled function of float32 arrays, built, and arguments for it."""
+    func = sch.mod["main"]
+    arrays = [np.ones(shape, np.float32) for shape in data.signature(func, ()).shapes]
+    return Kernel(packing.SplitKernel(func), "", target), [tvm.runtime.tensor(array) for array in arrays]

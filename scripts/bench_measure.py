@@ -115,10 +115,9 @@ def sampler(name: str, threads: int, seed: int) -> Any:
 
 def measure(name: str, trials: int, threads: int, seed: int) -> dict[str, Any]:
     """Our rate on random samples, the pool's size, and the spread of the best one measured ten times."""
-    from tpo.deploy.machine import observe, wait_until_idle
+    from tpo.deploy.machine import observe
     from tpo.measure import LocalRunner, MeasureOptions
 
-    wait_until_idle()
     before = observe()
     workload, target, samples = sampler(name, threads, seed)
     failures: Counter[str] = Counter()

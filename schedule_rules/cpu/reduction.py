@@ -7,6 +7,8 @@ Where a kept axis is contiguous in memory, lanes hold neighbouring outputs:
 Where the summed axis is contiguous, lanes hold partial results:
 
     for h, r: S      -->   parallel h: for ro: vectorize ri: P[ri];  for ri: S
+
+How many vectors one step accumulates, and the unrolling of small windows, are free.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from tpo.schedule import analysis, moves
 
 # Vectors of neighbouring outputs that one step accumulates, to hide the latency of the adds.
 VECTORS = 4
+MAX_UNROLL = 8  # steps of a reduction in one straight piece of code
+MAX_PARTIALS = 4  # vectors of partial results
 
 
 def schedule(sch: Any, hw: Hardware) -> bool:
@@ -31,6 +35,11 @@ def schedule(sch: Any, hw: Hardware) -> bool:
     reductions = [block for block in analysis.blocks(sch) if analysis.is_reduction(sch, block)]
     done = sum(_schedule_reduction(sch, block, hw) for block in reductions)
     return done + _schedule_rest(sch, hw) > 0
+
+
+def choices(sch: Any, hw: Hardware) -> list[dict[str, int]]:
+    """One structure, and none for a function that is a contraction: there are better rules for it."""
+    return [] if analysis.single_contraction(sch) is not None else [{}]
 
 
 def _is_shared_or_costly(sch: Any, block: Any) -> bool:
@@ -63,14 +72,20 @@ def _lanes_hold_outputs(sch: Any, block: Any, hw: Hardware) -> None:
     *outer, channel = sch.get_loops(epilogue)
     extent = int(sch.get(channel).extent)
     lanes = moves.lanes_for(extent, hw.lanes(dtype))
-    vectors = moves.divisor_at_most(extent // lanes, VECTORS)
-    channel_tile, inner = sch.split(channel, [None, lanes * vectors])
+    vectors = moves.divisors(extent // lanes, moves.MAX_VECTORS)
+    widths = [lanes * count for count in vectors]
+    preferred = lanes * max(count for count in vectors if count <= VECTORS)
+    channel_tile, inner = sch.split(channel, [None, moves.site(sch, widths, preferred)])
     sch.compute_at(block, channel_tile, preserve_unit_loops=True)
     sch.set_scope(block, 0, "local")
     moves.vectorize_tail(sch, inner, lanes)
     inner = sch.get_loops(block)[-count - 1]
-    reduction = sch.get_loops(block)[-count:]
-    sch.reorder(*reduction, inner)
+    *reduction, last = sch.get_loops(block)[-count:]
+    extent = int(sch.get(last).extent)
+    last, unrolled = sch.split(last, [None, moves.site(sch, moves.divisors(extent, MAX_UNROLL), 1)])
+    sch.unroll(unrolled)
+    reduction = [*reduction, last]
+    sch.reorder(*reduction, unrolled, inner)
     moves.vectorize_tail(sch, inner, lanes)
     moves.parallel_outer(sch, [*outer, channel_tile], points, hw)
     init = sch.decompose_reduction(block, reduction[0])
@@ -84,7 +99,9 @@ def _lanes_hold_partials(sch: Any, block: Any, contiguous: int, hw: Hardware) ->
     spatial = loops[: len(loops) - analysis.reduction_count(sch, block)]
     lanes = moves.lanes_for(int(sch.get(loops[contiguous]).extent), hw.lanes(dtype))
     if lanes > 1:
-        _, inner = sch.split(loops[contiguous], [None, lanes])
+        vectors = moves.divisors(int(sch.get(loops[contiguous]).extent) // lanes, MAX_PARTIALS)
+        width = moves.site(sch, [lanes * count for count in vectors], lanes)
+        _, inner = sch.split(loops[contiguous], [None, width])
         partial = sch.rfactor(inner, 0)
         spatial = sch.get_loops(block)[: len(spatial)]
         if spatial:

@@ -11,7 +11,7 @@ from tvm.ir import GenericConst
 from support.converter_runs import run_module
 from tpo.deploy.compile import schedule_and_pack
 from tpo.frontend import lower
-from tpo.schedule import UNSCHEDULED, analysis, load_rule, schedule_function
+from tpo.schedule import UNSCHEDULED, analysis, load_rule, schedule_function, tiles
 from tpo.targets import resolve
 
 NATIVE = resolve("native")
@@ -135,10 +135,11 @@ def test_same_numbers_as_unscheduled(name):
 @settings(max_examples=60, deadline=None)
 def test_a_register_tile_divides_the_output_and_fits_the_register_file(target, rows, columns):
     hw = resolve(target).hardware
-    lanes, tile_rows, vectors = load_rule("contraction").choose_tile(rows, columns, "float32", hw)
-    assert rows % tile_rows == 0
-    assert columns % (lanes * vectors) == 0
-    assert tile_rows * vectors + vectors + 1 <= hw.vector_registers
+    fitting = tiles.dividing_tiles(rows, columns, "float32", hw)
+    for tile in [*fitting[:50], load_rule("contraction").best_tile(fitting, rows, "float32", hw)]:
+        assert rows % tile.rows == 0
+        assert columns % (tile.lanes * tile.vectors) == 0
+        assert tile.rows * tile.vectors + tile.vectors + 1 <= hw.vector_registers
 
 
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"])

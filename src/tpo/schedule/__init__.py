@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
-from functools import cache
-from types import ModuleType
+from collections.abc import Mapping
 from typing import Any
 
 import tvm
 from tvm import s_tir, tirx
 
-from tpo import resources
 from tpo.hardware import Hardware
+from tpo.schedule.rules import load_rule
 
 # In this order: the first rule that accepts a function schedules it.
 DEFAULT_RULES = ("contraction", "elementwise", "reduction")
 UNSCHEDULED = "none"
+TUNED = "tuned"
 
 _log = logging.getLogger(__name__)
 
 
-def schedule_module(mod: Any, hw: Hardware) -> tuple[Any, dict[str, str]]:
-    """Schedule every PrimFunc of a module; also says which rule took which function."""
+def schedule_module(mod: Any, hw: Hardware, tuned: Mapping[str, Any]) -> tuple[Any, dict[str, str]]:
+    """Schedule every PrimFunc of a module; also says which rule took which function.
+
+    `tuned` functions, by name, already have the schedule they are to get.
+    """
     taken: dict[str, str] = {}
     for var in mod.get_global_vars():
         func = mod[var]
-        if isinstance(func, tirx.PrimFunc):
+        if var.name_hint in tuned:
+            mod.update_func(var, tuned[var.name_hint])
+            taken[var.name_hint] = TUNED
+        elif isinstance(func, tirx.PrimFunc):
             scheduled, taken[var.name_hint] = schedule_function(func, hw)
             mod.update_func(var, scheduled)
     return mod, taken
@@ -35,25 +40,22 @@ def schedule_module(mod: Any, hw: Hardware) -> tuple[Any, dict[str, str]]:
 def schedule_function(func: Any, hw: Hardware) -> tuple[Any, str]:
     """The function with a default schedule, and the name of the rule that made it.
 
-    A rule that cannot apply a step to this function leaves it to the next one; a function that no
-    rule can take (sorting, data-dependent loops) stays as it is.
+    A function that no rule can take (sorting, data-dependent loops) stays as it is.
+    """
+    found = default_schedule(tvm.IRModule({"main": func}), hw)
+    return (func, UNSCHEDULED) if found is None else (found[0].mod["main"], found[1])
+
+
+def default_schedule(module: Any, hw: Hardware) -> tuple[Any, str] | None:
+    """The default schedule of `module["main"]` and the name of the rule that made it, if one can.
+
+    A rule that cannot apply a step to this function leaves it to the next one.
     """
     for name in DEFAULT_RULES:
-        sch = s_tir.Schedule(tvm.IRModule({"main": func}))
+        sch = s_tir.Schedule(module, seed=1)
         try:
             if load_rule(name).schedule(sch, hw):
-                return sch.mod["main"], name
+                return sch, name
         except Exception as error:  # TVM's schedule primitives raise many kinds of errors
             _log.debug("rule %s failed: %s", name, error)
-    return func, UNSCHEDULED
-
-
-@cache
-def load_rule(name: str) -> ModuleType:
-    """The module of a rule file of `schedule_rules/cpu`."""
-    path = resources.folder("schedule_rules") / "cpu" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"tpo_schedule_rules.cpu.{name}", path)
-    assert spec is not None and spec.loader is not None, path
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return None

@@ -127,6 +127,14 @@ def contraction(sch: Schedule, block: BlockRV) -> Contraction | None:
     return None
 
 
+def single_contraction(sch: Schedule) -> BlockRV | None:
+    """The block that is the function's work, when that is one contraction and no other reduction."""
+    anchors = [block for block in blocks(sch) if contraction(sch, block)]
+    if len(anchors) != 1 or any(is_reduction(sch, block) for block in blocks_except(sch, anchors[0])):
+        return None
+    return anchors[0]
+
+
 def _product(store: Any) -> tuple[Any, Any] | None:
     """The two loads multiplied in `out = out + a * b`, with casts looked through."""
     if not isinstance(store.value, tirx.Add) or not isinstance(store.value.a, TensorLoad):

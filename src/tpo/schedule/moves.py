@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import s_tir, tirx
@@ -14,6 +14,10 @@ from tpo.schedule import analysis
 # Waking TVM's thread pool costs a few microseconds: below this much work one thread is faster.
 MIN_PARALLEL_FLOPS = 200_000
 MIN_PARALLEL_POINTS = 16_384
+MAX_VECTORS = 8  # neighbouring vectors that one step handles
+# TVM's mark on a block that only depends on constants and is moved out of the function; its value is the
+# number 1, because TVM's databases do not keep a boolean one.
+AT_COMPILE_TIME = "meta_schedule.layout_rewrite_preproc"
 
 
 def divisors(number: int, limit: int) -> list[int]:
@@ -41,6 +45,16 @@ def lanes_for(extent: int, lanes: int) -> int:
     8
     """
     return math.gcd(extent, lanes)
+
+
+def site(sch: Any, values: Sequence[int], preferred: int) -> Any:
+    """A free choice of the schedule among some numbers, equally likely; `preferred` is what it takes now.
+
+    A choice that is none is the number itself.
+    """
+    if len(values) == 1:
+        return values[0]
+    return sch.sample_categorical(values, [1 / len(values)] * len(values), decision=values.index(preferred))
 
 
 def index_map(function: Callable[..., list[Any]], ndim: int) -> Any:
@@ -145,10 +159,14 @@ def parallel_outer(sch: Any, loops: list[Any], points: int, hw: Hardware) -> Non
 def elementwise(sch: Any, block: Any, hw: Hardware) -> None:
     """Vectorise the innermost axis of an injective block and run the outer ones in parallel.
 
-    for i, j: B  -->  parallel i: for jo: vectorize ji: B
+    for i, j: B  -->  parallel i: for jo: unroll jv: vectorize ji: B
+
+    How much a thread takes at a time, where all loops are one, and the unrolling, where they are not,
+    are free, unless the block runs at compile time.
     """
     points = analysis.work(sch, block)
     lanes = hw.lanes(str(sch.get(block).writes[0].source.dtype))
+    free = AT_COMPILE_TIME not in sch.get(block).annotations
     loops = sch.get_loops(block)
     if not loops:
         return
@@ -156,14 +174,27 @@ def elementwise(sch: Any, block: Any, hw: Hardware) -> None:
         loops = [sch.fuse(*loops)] if len(loops) > 1 else list(loops)
         total = int(sch.get(loops[0]).extent)
         vector = lanes_for(total, lanes)
-        chunk = divisor_at_most(total // vector, max(1, total // vector // (4 * hw.cores)))
+        chunks = {
+            k: divisor_at_most(total // vector, max(1, total // vector // k)) for k in _chunk_counts(hw)
+        }
+        preferred = chunks[4 * hw.cores]
+        chunk = site(sch, sorted(set(chunks.values())), preferred) if free else preferred
         loops = list(sch.split(loops[0], [None, chunk, vector]))
     else:
-        vector = lanes_for(int(sch.get(loops[-1]).extent), lanes)
-        loops = [*loops[:-1], *sch.split(loops[-1], [None, vector])]
+        extent = int(sch.get(loops[-1]).extent)
+        vector = lanes_for(extent, lanes)
+        unroll = site(sch, divisors(extent // vector, MAX_VECTORS), 1) if free else 1
+        outer, unrolled, lane = sch.split(loops[-1], [None, unroll, vector])
+        sch.unroll(unrolled)
+        loops = [*loops[:-1], outer, lane]
     if vector > 1:
         sch.vectorize(loops[-1])
     parallel_outer(sch, loops[:-1], points, hw)
+
+
+def _chunk_counts(hw: Hardware) -> list[int]:
+    """Into how many pieces a flat loop may be cut."""
+    return [hw.cores * k for k in (1, 2, 4, 8, 16)]
 
 
 def _is_flat(sch: Any, block: Any) -> bool:

@@ -1,0 +1,138 @@
+"""Matmul, dense and convolution whose sizes have no good divisors: pad them up to whole register tiles.
+
+    for rows, column, reduction: C        for rows, reduction: A = input or 0
+    for rows, column: epilogue       -->  parallel column tile, row tile:
+                                            for reduction: unroll rows: vectorize columns: C (registers)
+                                            unroll rows: vectorize columns: if inside: epilogue
+
+The input is copied once into a matrix of whole row tiles, with its padding and its window positions
+written out (im2col); constant weights get zero columns at compile time. 1000 classes then are 63
+vectors of 16, and a 13x13 map is 170 rows in tiles of 5.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tpo.hardware import Hardware, dtype_bytes
+from tpo.schedule import analysis, moves, tiles
+from tpo.schedule.tiles import Tile
+
+MAX_VECTORS = 4
+CHUNKS_PER_CORE = 8  # where a search starts from
+ROWS_PER_WIDTH = 2  # tiles of the same columns that are tried
+
+
+def choices(sch: Any, hw: Hardware) -> list[dict[str, int]]:
+    """Register tiles, the most promising first; none where the copy of the input would not stay in cache."""
+    anchor = analysis.single_contraction(sch)
+    roles = analysis.contraction(sch, anchor) if anchor is not None else None
+    if roles is None or not takes(sch, anchor, roles, hw):
+        return []
+    rows, columns = sizes(sch, anchor, roles)
+    dtype = str(sch.get(anchor).writes[0].source.dtype)
+    ranked = tiles.padded_tiles(rows, columns, dtype, hw)
+    best = [
+        tile
+        for vectors in range(1, MAX_VECTORS + 1)
+        for tile in [tile for tile in ranked if tile.vectors == vectors][:ROWS_PER_WIDTH]
+    ]
+    best.sort(key=ranked.index)
+    return [{"lanes": tile.lanes, "vectors": tile.vectors, "rows": tile.rows} for tile in best]
+
+
+def schedule(sch: Any, hw: Hardware, lanes: int = 0, vectors: int = 0, rows: int = 0) -> bool:
+    """Schedule the function with the given tile, or the best looking one; False if it is not for us."""
+    anchor = analysis.single_contraction(sch)
+    if anchor is None:
+        return False
+    moves.inline_copies(sch, anchor)
+    roles = analysis.contraction(sch, anchor)
+    if roles is None or not takes(sch, anchor, roles, hw):
+        return False
+    dtype = str(sch.get(anchor).writes[0].source.dtype)
+    tile = Tile(lanes, vectors, rows)
+    if not lanes:
+        tile = tiles.padded_tiles(*sizes(sch, anchor, roles), dtype, hw)[0]
+    epilogue = moves.collect_epilogue(sch, anchor)
+    matrix = sch.reindex(anchor, ("read", streamed_index(sch, anchor, roles)))
+    tiles.flatten_rows(sch, anchor, epilogue, roles)
+    if not flatten_matrix(sch, matrix, len(roles.rows), analysis.iter_extents(sch, epilogue)[0]):
+        return False
+    axes = len(analysis.iter_extents(sch, anchor))
+    sch.pad_einsum(anchor, [tile.rows, tile.columns, *[1] * (axes - 2)])
+    absorb_padding(sch, anchor, epilogue, matrix, roles, tile)
+    chunks = CHUNKS_PER_CORE * hw.cores
+    init = tiles.tile_loops(sch, anchor, epilogue, tile.rows, tile, chunks)
+    for block in analysis.blocks_except(sch, anchor, epilogue, init):
+        moves.elementwise(sch, block, hw)
+    return True
+
+
+def takes(sch: Any, anchor: Any, roles: analysis.Contraction, hw: Hardware) -> bool:
+    """Whether this is one plain matrix product with constant weights whose left side fits the L2 cache."""
+    rows, columns = sizes(sch, anchor, roles)
+    extents = analysis.iter_extents(sch, anchor)
+    stmt = sch.get(anchor)
+    element = dtype_bytes(str(stmt.reads[streamed_index(sch, anchor, roles)].source.dtype))
+    return (
+        not roles.outer
+        and roles.group == columns
+        and any(roles.vector.same_as(buffer) for buffer in analysis.layout_free(sch.mod["main"]))
+        and rows * math.prod(extents[k] for k in roles.reduction) * element <= hw.l2_bytes
+    )
+
+
+def sizes(sch: Any, anchor: Any, roles: analysis.Contraction) -> tuple[int, int]:
+    """Rows and columns of the product."""
+    extents = analysis.iter_extents(sch, anchor)
+    return math.prod(extents[k] for k in roles.rows), extents[roles.column]
+
+
+def streamed_index(sch: Any, anchor: Any, roles: analysis.Contraction) -> int:
+    """Position, among the anchor's reads, of the operand that is broadcast."""
+    stmt = sch.get(anchor)
+    others = (roles.vector, stmt.writes[0].source)
+    return next(
+        k for k, read in enumerate(stmt.reads) if not any(read.source.same_as(buffer) for buffer in others)
+    )
+
+
+def flatten_matrix(sch: Any, matrix: Any, row_dims: int, rows: int) -> bool:
+    """Make the leading dimensions of the copied input one; False if they are not the rows."""
+    shape = [int(dim) for dim in sch.get(matrix).writes[0].source.shape]
+    if math.prod(shape[:row_dims]) != rows:
+        return False
+
+    def flatten(*dims: Any) -> list[Any]:
+        row = 0
+        for extent, dim in zip(shape[:row_dims], dims, strict=False):
+            row = row * extent + dim
+        return [row, *dims[row_dims:]]
+
+    sch.transform_layout(matrix, ("write", 0), moves.index_map(flatten, len(shape)))
+    return True
+
+
+def absorb_padding(
+    sch: Any, anchor: Any, epilogue: Any, matrix: Any, roles: analysis.Contraction, tile: Tile
+) -> None:
+    """Merge the copies that padding made into what is there: the input's copy, packing, the epilogue."""
+    for block in sch.get_producers(matrix):
+        if analysis.is_injective(sch, block):
+            moves.try_inline(sch, block)
+    packed = None
+    for block in sch.get_producers(anchor):
+        if sch.get(block).reads[0].source.same_as(roles.vector):
+            packed = block
+        elif not sch.get(block).same_as(sch.get(matrix)):
+            moves.try_inline(sch, matrix)
+    for block in sch.get_consumers(anchor):
+        if not sch.get(block).same_as(sch.get(epilogue)):
+            moves.try_inline(sch, block)
+    if packed is None:  # the columns needed no padding
+        packed = sch.cache_read(anchor, analysis.read_index(sch, anchor, roles.vector), "global")
+    sch.annotate(packed, moves.AT_COMPILE_TIME, 1)
+    layout = tiles.pack_columns(roles.column_dim, len(roles.vector.shape), tile.columns)
+    sch.transform_layout(packed, ("write", 0), layout)

@@ -1,0 +1,90 @@
+"""The structures of the rules for contractions, deployed: weights packed, and padded, at compile time."""
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax, s_tir, tirx
+from tvm.ir import GenericConst
+
+from support.converter_runs import run_module
+from support.small_workloads import WORKLOADS, relax_module
+from tpo.frontend import lower
+from tpo.schedule import analysis, load_rule, tiles
+from tpo.targets import resolve
+
+NATIVE = resolve("native", threads=2)
+T = relax.transform
+
+
+def deployed(name: str, rule: str, choice: dict) -> tvm.IRModule:
+    """A workload whose function is scheduled by a rule, with its constant weights packed."""
+    module = relax_module(name).clone()
+    for var in module.get_global_vars():
+        if isinstance(module[var], tirx.PrimFunc):
+            sch = s_tir.Schedule(tvm.IRModule({"main": module[var]}), seed=5)
+            assert load_rule(rule).schedule(sch, NATIVE.hardware, **choice)
+            module.update_func(var, sch.mod["main"])
+    with NATIVE.tvm:
+        return tvm.transform.Sequential(
+            [T.SplitLayoutRewritePreproc(), T.FoldConstant(), T.DeadCodeElimination()]
+        )(module)
+
+
+def first_choices(name: str, rule: str, count: int = 2) -> list[dict]:
+    functions = [f for f in relax_module(name).functions.values() if isinstance(f, tirx.PrimFunc)]
+    sch = s_tir.Schedule(tvm.IRModule({"main": functions[0]}))
+    return load_rule(rule).choices(sch, NATIVE.hardware)[:count]
+
+
+@pytest.mark.parametrize("rule", ["contraction", "padded_contraction"])
+@pytest.mark.parametrize(
+    "name", ["conv3x3", "conv strided", "conv to 40 classes", "conv to 17 columns", "dense"]
+)
+def test_packed_at_compile_time_it_computes_the_same(name, rule):
+    shape, _ = WORKLOADS[name]
+    feeds = {"x": np.random.default_rng(1).standard_normal(shape).astype("float32")}
+    (want,) = run_module(relax_module(name), feeds)
+    choices = first_choices(name, rule)
+    assert choices
+    for choice in choices:
+        module = deployed(name, rule, choice)
+        weights = [arg for arg in lower.find_calls(module)[0].args[1].fields if isinstance(arg, GenericConst)]
+        assert any(arg.ty.ndim == len(shape) + 1 for arg in weights), "the packed weights are a constant"
+        (got,) = run_module(module, feeds)
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4, err_msg=str(choice))
+
+
+def test_choices_are_distinct_and_the_default_is_the_first():
+    for name in ("conv3x3", "matmul", "conv to 40 classes"):
+        choices = first_choices(name, "contraction", count=99)
+        assert len({tuple(choice.items()) for choice in choices}) == len(choices) >= 2
+        functions = [f for f in relax_module(name).functions.values() if isinstance(f, tirx.PrimFunc)]
+        widths = []
+        for choice in ({}, choices[0]):
+            sch = s_tir.Schedule(tvm.IRModule({"main": functions[0]}))
+            assert load_rule("contraction").schedule(sch, NATIVE.hardware, **choice)
+            loops = analysis.find(tirx.For, sch.mod["main"].body)
+            widths.append({int(loop.extent) for loop in loops if loop.kind == tirx.ForKind.VECTORIZED})
+        assert widths[0] == widths[1]
+
+
+def test_padding_is_declined_where_the_copy_of_the_input_would_not_stay_in_cache():
+    functions = [f for f in relax_module("conv3x3").functions.values() if isinstance(f, tirx.PrimFunc)]
+    tiny = resolve("x86-64-v3").hardware.__class__(**{**vars(NATIVE.hardware), "l2_bytes": 1024})
+    for hw, found in ((NATIVE.hardware, True), (tiny, False)):
+        sch = s_tir.Schedule(tvm.IRModule({"main": functions[0]}))
+        assert bool(load_rule("padded_contraction").choices(sch, hw)) == found
+        assert load_rule("padded_contraction").schedule(sch, hw) == found
+
+
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"])
+@pytest.mark.parametrize("rows, columns", [(169, 1000), (1, 7), (49, 17), (3025, 64)])
+def test_padded_tiles_have_full_vectors_and_fit_the_register_file(target, rows, columns):
+    hw = resolve(target).hardware
+    found = tiles.padded_tiles(rows, columns, "float32", hw)
+    assert found
+    assert all(tile.fits(hw) and tile.lanes == hw.lanes("float32") for tile in found)
+    best = found[0]
+    computed = -(-rows // best.rows) * best.rows * -(-columns // best.columns) * best.columns
+    wide = -(-columns // best.lanes) * best.lanes
+    assert computed <= 1.5 * rows * wide, "little is computed in vain"

@@ -1,0 +1,141 @@
+"""Strategies keep their contract, find what is good, and end on spaces that are small."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from support.small_workloads import workload
+from tpo.cost.ranker import Ranker
+from tpo.measure.contract import Failure, Measurement
+from tpo.search.evolve import Evolve
+from tpo.search.random import Random
+from tpo.space import build_space
+from tpo.space.candidate import plain
+from tpo.targets import resolve
+from tpo.testing.strategies import check_strategy
+
+NATIVE = resolve("native", threads=2)
+
+
+@functools.cache
+def space(name: str):
+    return build_space(workload(name), NATIVE)
+
+
+def evolve(name: str, seed: int = 0, **rest) -> Evolve:
+    return Evolve(space(name), Ranker(), np.random.default_rng(seed), **rest)
+
+
+def made_up(candidate) -> Measurement:
+    """Seconds that grow with the distance of the decisions from the middle, and with the sketch's name."""
+    decisions = np.hstack([np.ravel(plain(d)) for d in candidate.trace.decisions.values()] or [[0]])
+    return Measurement(1e-4 * (1 + np.abs(decisions - 2).mean()) * (3 if "tvm" in candidate.sketch else 1))
+
+
+def search(strategy, rounds: int, batch: int = 8) -> list[float]:
+    known: set[str] = set()
+    seconds = []
+    for _ in range(rounds):
+        results = [(c, made_up(c)) for c in strategy.propose(batch, known)]
+        strategy.observe(results)
+        known.update(c.key for c, _ in results)
+        seconds.extend(m.seconds for _, m in results)
+    return seconds
+
+
+@pytest.mark.parametrize("name", ["max pool", "conv to 40 classes"])
+def test_evolve_keeps_the_contract(name):
+    check_strategy(lambda rng: Evolve(space(name), Ranker(), rng))
+
+
+@pytest.mark.parametrize("name", ["max pool", "softmax"])
+def test_random_keeps_the_contract(name):
+    check_strategy(lambda rng: Random(space(name), rng))
+
+
+def test_the_contract_suite_notices_a_strategy_that_repeats_itself():
+    class Stubborn(Random):
+        def propose(self, count, known):
+            return super().propose(min(count, 1), frozenset())
+
+    with pytest.raises(AssertionError, match="known candidate"):
+        check_strategy(lambda rng: Stubborn(space("transpose"), rng))
+
+
+def test_the_first_candidate_is_the_default():
+    strategy = evolve("conv3x3")
+    first, *_ = strategy.propose(4, set())
+    assert first is space("conv3x3").default()
+    assert first.key not in {c.key for c in strategy.propose(4, {first.key})}
+
+
+def test_the_first_proposals_visit_every_sketch_ours_first():
+    strategy = evolve("conv to 40 classes")
+    sketches = [sketch.name for sketch in space("conv to 40 classes").sketches]
+    proposed = strategy.propose(len(sketches) + 1, set())
+    # The default is what one of them prefers, and after all were visited draws are random.
+    names = [candidate.sketch for candidate in proposed][: len(sketches)]
+    assert set(names) == set(sketches)
+    assert names == sorted(names, key=lambda name: name.startswith("tvm"))
+
+
+def test_search_finds_better_candidates_than_chance():
+    """Medians over seeds of the last quarter of each search: random does not improve."""
+    name = "conv to 40 classes"
+    chance = [np.median(search(Random(space(name), np.random.default_rng(k)), 3)) for k in range(2)]
+    evolved = [np.median(search(evolve(name, k), 7)[-16:]) for k in range(2)]
+    assert max(evolved) < min(chance)
+
+
+def test_threads_do_not_change_the_search():
+    assert search(evolve("max pool", threads=1), 4) == search(evolve("max pool", threads=4), 4)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: evolve("transpose"), lambda: Random(space("transpose"), np.random.default_rng(1))]
+)
+def test_a_tiny_space_is_exhausted(make):
+    """The search of a space with a handful of programs ends, and has then seen all of them."""
+    strategy, known = make(), set()
+    for _ in range(20):
+        proposed = strategy.propose(16, known)
+        known.update(candidate.key for candidate in proposed)
+        strategy.observe([(candidate, made_up(candidate)) for candidate in proposed])
+        if not proposed:
+            break
+    everything = {space("transpose").default().key}
+    for sketch in space("transpose").sketches:
+        everything.update(space("transpose").sample(sketch, seed).key for seed in range(1, 40))
+    assert not proposed
+    assert known >= everything - {space("transpose").default().key}
+
+
+def test_stored_records_teach_as_measurements_do():
+    """A resumed search observes replayed candidates; it continues from the best of them."""
+    name = "conv to 40 classes"
+    strategy = evolve(name)
+    drawn = [space(name).sample(sketch, 9) for sketch in space(name).sketches]
+    replayed = [space(name).replay(c.trace_json, c.sketch) for c in drawn if c is not None]
+    failure = Measurement.failed(Failure.CRASH, "segmentation fault")
+    strategy.observe([(replayed[0], failure), *((c, made_up(c)) for c in replayed[1:])])
+    proposed = strategy.propose(8, {c.key for c in replayed})
+    assert len(proposed) == 8
+
+
+def test_a_sketch_that_never_wins_gets_fewer_draws():
+    strategy = evolve("conv to 40 classes")
+    good, bad = space("conv to 40 classes").sketches[0], space("conv to 40 classes").sketches[-1]
+    for seed in range(1, 13):
+        for sketch, seconds in ((good, 1e-4), (bad, 5e-4)):
+            candidate = space("conv to 40 classes").sample(sketch, seed)
+            strategy.observe([(candidate, Measurement(seconds))])
+    weights = dict(zip((s.name for s in strategy.space.sketches), strategy._weights(), strict=True))
+    assert weights[bad.name] < weights[good.name] / 5
+    assert weights[bad.name] > 0
+
+
+def test_a_default_that_another_process_is_measuring_does_not_end_the_search():
+    strategy = evolve("conv3x3")
+    default = space("conv3x3").default()
+    assert len(strategy.propose(1, {default.key})) == 1

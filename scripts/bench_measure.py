@@ -195,7 +195,8 @@ def endurance(trials: int, threads: int, seed: int) -> int:
     sizes: list[float] = []
     failures: Counter[str] = Counter()
     done = 0
-    with LocalRunner(streams[0][1].tvm, MeasureOptions(threads)) as runner:
+    local = LocalRunner(streams[0][1].tvm, MeasureOptions(threads))
+    with local as runner:
         start = time.perf_counter()
         while done < trials:
             workload, _, samples = streams[(done // 250) % len(streams)]
@@ -206,12 +207,12 @@ def endurance(trials: int, threads: int, seed: int) -> int:
                     failures[str(measured.failure)] += 1
                 else:
                     best[workload.key] = min(best.get(workload.key, measured.seconds), measured.seconds)
-            sizes.append(pool_bytes(runner) / 1e9)
+            sizes.append(pool_bytes(local) / 1e9)
             if done % 250 == 0:
                 own = psutil.Process().memory_info().rss / 1e9
                 line = f"{done} trials, {time.perf_counter() - start:.0f} s: pool {max(sizes[-5:]):.2f} GB"
                 print(f"{line}, this process {own:.2f} GB, failed {dict(failures)}", flush=True)
-        restarts = sum(worker.generation for worker in runner.workers)
+        restarts = sum(worker.generation for worker in local.workers)
     fifth = max(1, len(sizes) // 5)
     first, last = max(sizes[:fifth]), max(sizes[-fifth:])
     print(f"largest pool in the first fifth of the trials {first:.2f} GB, in the last {last:.2f} GB")

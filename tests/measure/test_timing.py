@@ -7,52 +7,86 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tpo.measure.timing import FEWEST_SAMPLES, MOST_SAMPLES, Clock, Run, half_width, sample
+from tpo.measure.timing import (
+    ENOUGH,
+    LONGEST_SAMPLING,
+    PLENTY,
+    SAMPLES_AT_ONCE,
+    Clock,
+    Run,
+    Sample,
+    half_width,
+)
+
+USUAL = 200e-6  # the reference kernel, undisturbed
 
 
 class Machine:
-    """A computer whose clock only moves when something runs on it."""
+    """A computer whose clock only moves when something runs on it; `disturbed` calls are slower."""
 
-    def __init__(self, noise: float = 0.0, seed: int = 0) -> None:
+    def __init__(self, noise: float = 0.0, disturbance: float = 0.0, seed: int = 0) -> None:
+        self.now = 0.0
         self.slowness = 1.0
-        self._noise = noise
+        self._noise, self._disturbance = noise, disturbance
         self._rng = np.random.default_rng(seed)
 
+    def clock(self, confidence: float = 0.02, baseline: float | None = None) -> Clock:
+        return Clock(lambda: self.spend(USUAL), confidence, baseline, lambda: self.now)
+
+    def spend(self, seconds: float, disturbed: bool | None = None) -> float:
+        if disturbed is None:
+            disturbed = self._rng.random() < self._disturbance
+        extra = 1.6 if disturbed else 1.0
+        took = seconds * self.slowness * extra * (1 + self._rng.exponential(self._noise or 1e-9))
+        self.now += took
+        return float(took)
+
     def program(self, seconds: float) -> Run:
-        def run(count: int) -> Sequence[float]:
-            noise = self._rng.exponential(self._noise, count) if self._noise else np.zeros(count)
-            return [seconds * self.slowness * (1 + extra) for extra in noise]
+        def run(count: int) -> Sequence[Sample]:
+            states = self._rng.random(count) < self._disturbance
+            return [
+                Sample(
+                    self.spend(seconds, bool(state)),
+                    self.spend(USUAL, bool(state)),
+                    self.spend(USUAL, bool(state)),
+                )
+                for state in states
+            ]
 
         return run
 
 
-def clock(machine: Machine, confidence: float = 0.02) -> Clock:
-    return Clock(machine.program(250e-6), confidence)
-
-
-def test_a_steady_machine_needs_the_fewest_samples() -> None:
+def test_a_steady_machine_needs_few_samples() -> None:
     machine = Machine()
-    timing = clock(machine).time(machine.program(2e-3), 2e-3)
-    assert len(timing.samples) == FEWEST_SAMPLES
-    assert timing.seconds == pytest.approx(2e-3) and not timing.cut_short
+    timing = machine.clock().time(machine.program(2e-3), 2e-3)
+    assert ENOUGH <= len(timing.samples) <= 2 * SAMPLES_AT_ONCE
+    assert timing.seconds == pytest.approx(2e-3) and not timing.cut_short and timing.drift == 1.0
 
 
 def test_noise_is_answered_with_more_samples_within_limits() -> None:
-    quiet, noisy = Machine(noise=0.01), Machine(noise=0.5)
-    few = clock(quiet).time(quiet.program(1e-3), 1e-3)
-    many = clock(noisy).time(noisy.program(1e-3), 1e-3)
-    assert FEWEST_SAMPLES <= len(few.samples) < len(many.samples) <= MOST_SAMPLES + FEWEST_SAMPLES
+    quiet, noisy = Machine(noise=0.001), Machine(noise=0.08)
+    few = quiet.clock().time(quiet.program(1e-3), 1e-3)
+    many = noisy.clock().time(noisy.program(1e-3), 1e-3)
+    assert len(few.samples) < len(many.samples) <= PLENTY + SAMPLES_AT_ONCE
 
 
-def test_the_stated_confidence_is_reached_unless_it_costs_too_much() -> None:
-    machine = Machine(noise=0.1)
-    samples = sample(machine.program(0.5e-3), 0.03)
-    assert half_width(samples) <= 0.03
+def test_the_stated_confidence_is_reached() -> None:
+    machine = Machine(noise=0.02)
+    timing = machine.clock(confidence=0.03).time(machine.program(0.5e-3), 0.5e-3)
+    assert half_width(timing.samples) <= 0.03
 
 
-def test_a_slower_machine_is_noticed_and_corrected() -> None:
+@pytest.mark.parametrize("disturbance", [0.3, 0.7])
+def test_disturbed_samples_are_set_aside(disturbance: float) -> None:
+    machine = Machine(noise=0.01, disturbance=disturbance)
+    timing = machine.clock().time(machine.program(1e-3), 1e-3)
+    assert timing.seconds == pytest.approx(1e-3, rel=0.03)
+    assert max(timing.samples) < 1.3e-3
+
+
+def test_a_machine_that_became_slower_is_noticed_and_corrected() -> None:
     machine = Machine()
-    watch = clock(machine)
+    watch = machine.clock()
     machine.slowness = 1.25
     timing = watch.time(machine.program(2e-3), 2e-3)
     assert timing.drift == pytest.approx(1.25)
@@ -60,67 +94,58 @@ def test_a_slower_machine_is_noticed_and_corrected() -> None:
     assert timing.samples[0] == pytest.approx(2.5e-3)
 
 
-def test_samples_are_taken_again_when_the_speed_changes_meanwhile() -> None:
+def test_sampling_ends_although_nothing_is_ever_undisturbed() -> None:
     machine = Machine()
-    watch = clock(machine)
-    seen = []
-
-    def changing(count: int) -> Sequence[float]:
-        seen.append(count)
-        if len(seen) == 2:  # in the middle of the first attempt
-            machine.slowness = 2.0
-        return machine.program(1e-3)(count)
-
-    timing = watch.time(changing, 1e-3)
-    assert timing.seconds == pytest.approx(1e-3)
-    assert timing.drift == pytest.approx(2.0)
-    assert len(seen) == 3
+    watch = machine.clock(baseline=USUAL / 2)
+    timing = watch.time(machine.program(1e-3), 1e-3)
+    assert machine.now < 2 * LONGEST_SAMPLING and timing.drift == pytest.approx(2.0)
 
 
 def test_hopeless_candidates_are_not_called_again() -> None:
     machine = Machine()
-    watch = clock(machine)
 
-    def never(count: int) -> Sequence[float]:
+    def never(count: int) -> Sequence[Sample]:
         raise AssertionError("it was called again")
 
-    timing = watch.time(never, first=1.0, limit=0.1)
+    timing = machine.clock().time(never, first=1.0, best=0.1, hopeless=3.0)
     assert timing.cut_short and timing.samples == (1.0,)
 
 
 def test_a_slow_first_call_is_not_held_against_a_candidate() -> None:
     machine = Machine()
-    timing = clock(machine).time(machine.program(1e-3), first=1.4e-3, limit=1.2e-3)
+    timing = machine.clock().time(machine.program(1e-3), first=4e-3, best=1e-3, hopeless=3.0)
     assert not timing.cut_short and timing.seconds == pytest.approx(1e-3)
-    slow = clock(machine).time(machine.program(2e-3), first=1.4e-3, limit=1.2e-3)
-    assert slow.cut_short and slow.samples == (pytest.approx(2e-3),)
+    slow = machine.clock().time(machine.program(4e-3), first=4e-3, best=1e-3, hopeless=3.0)
+    assert slow.cut_short and slow.samples == (pytest.approx(4e-3),)
 
 
-def test_a_limit_counts_in_corrected_seconds() -> None:
+def test_what_is_certainly_not_among_the_best_is_not_measured_carefully() -> None:
+    machine = Machine(noise=0.05, disturbance=0.8)
+    careful, rough = Machine(noise=0.05, disturbance=0.8), machine
+    careful.clock().time(careful.program(1e-3), first=1e-3, best=1e-3, hopeless=3.0)
+    timing = rough.clock().time(rough.program(1.5e-3), first=1.5e-3, best=1e-3, hopeless=3.0)
+    assert not timing.cut_short and rough.now < careful.now
+
+
+def test_a_disturbed_candidate_is_not_hopeless() -> None:
     machine = Machine()
-    watch = clock(machine)
-    machine.slowness = 1.5
-    assert not watch.time(machine.program(1.0), first=1.5, limit=1.2).cut_short
+    watch = machine.clock()
+    machine.slowness = 1.4
+    assert not watch.time(machine.program(1e-3), first=1.4e-3, best=0.4e-3, hopeless=3.0).cut_short
 
 
-def test_comparison_puts_candidates_in_the_right_order_on_a_wandering_machine() -> None:
-    machine = Machine(noise=0.05)
-    watch = clock(machine)
-    turns = 0
-
-    def wandering(seconds: float) -> Run:
-        def run(count: int) -> Sequence[float]:
-            nonlocal turns
-            turns += 1
-            machine.slowness = 1.0 + 0.5 * ((turns // 12) % 2)
-            return machine.program(seconds)(count)
-
-        return run
-
-    times = [timing.seconds for timing in watch.compare([wandering(s) for s in (1.0e-3, 1.1e-3, 0.9e-3)])]
+@pytest.mark.parametrize("disturbance", [0.0, 0.5])
+def test_comparison_puts_candidates_in_the_right_order(disturbance: float) -> None:
+    machine = Machine(noise=0.02, disturbance=disturbance)
+    programs = [machine.program(seconds) for seconds in (1.0e-3, 1.05e-3, 0.95e-3)]
+    times = [timing.seconds for timing in machine.clock().compare(programs)]
     assert times[2] < times[0] < times[1]
 
 
-def test_a_known_baseline_is_kept() -> None:
-    machine = Machine()
-    assert Clock(machine.program(1e-3), 0.02, baseline=2e-3).baseline == 2e-3
+def test_nothing_to_compare_is_fine() -> None:
+    assert Machine().clock().compare([]) == []
+
+
+def test_a_lower_baseline_of_another_worker_is_kept() -> None:
+    assert Machine().clock(baseline=USUAL / 2).baseline == USUAL / 2
+    assert Machine().clock(baseline=USUAL * 2).baseline == pytest.approx(USUAL)

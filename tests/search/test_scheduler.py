@@ -147,3 +147,16 @@ def test_estimates_follow_arithmetic_or_memory_whichever_is_more():
     assert estimate_seconds(arithmetic, hw) == pytest.approx(10**9 / (2 * 8 * 2 * 2 * 3e9), rel=0.01)
     assert estimate_seconds(memory, hw) == pytest.approx(10**9 / 2e10, rel=0.01)
     assert estimate_seconds(SimpleNamespace(flops=0, bytes=0), hw) > 0
+
+
+def test_first_trials_come_together_and_later_ones_alone():
+    tasks = [(f"t{k}", 1, 1e-3 / (k + 1)) for k in range(5)]
+    scheduler = TaskScheduler(tasks, budget=40, batch=3)
+    assert scheduler.turns() == [("t0", 1), ("t1", 1), ("t2", 1)]
+    for key, count in scheduler.turns():
+        scheduler.report(key, count, 1e-3)
+    assert scheduler.turns() == [("t3", 1), ("t4", 1)]
+    for key, count in scheduler.turns():
+        scheduler.report(key, count, 1e-3)
+    assert scheduler.turns() == [scheduler.next()]
+    assert TaskScheduler(tasks, budget=0).turns() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,10 @@ from tvm import s_tir, te
 
 from tpo.hardware import host_caches
 from tpo.measure import data, packing
-from tpo.measure.timing import Run
+from tpo.measure.timing import Run, Sample
 
 # Checking arguments on every call takes longer to compile than most kernels; arguments here are ours.
 _LEAN = {"tirx.disable_assert": True}
-_FLUSH = "tpo.measure.flush_caches"
 
 
 class Kernel:
@@ -33,14 +33,17 @@ class Kernel:
         """Its weights in the layout it wants."""
         return packing.pack(self.split, weights, lambda func: self._build(func)[packing.KERNEL])
 
-    def evaluator(self, arguments: list[Any], before_each: str = "") -> Run:
-        """Samples of calls with these arguments; `before_each` names a function to call before a sample."""
+    def evaluator(self, arguments: list[Any], surroundings: Surroundings) -> Run:
+        """Samples of calls with these arguments, on cold caches and with readings around each."""
 
-        def run(count: int) -> list[float]:
+        def run(count: int) -> list[Sample]:
+            surroundings.readings.clear()
             evaluate = self._library.time_evaluator(
-                packing.KERNEL, tvm.cpu(), number=1, repeat=count, f_preproc=before_each
+                packing.KERNEL, tvm.cpu(), number=1, repeat=count, f_preproc=surroundings.name
             )
-            return list(evaluate(*arguments).results)
+            taken = evaluate(*arguments).results
+            readings = [*surroundings.readings, surroundings.read()]
+            return [Sample(*item) for item in zip(taken, readings, readings[1:], strict=False)]
 
         return run
 
@@ -50,8 +53,35 @@ class Kernel:
             return tvm.tirx.build(module, self._target)
 
 
-def reference(target: Any) -> Run:
-    """Samples of a matrix product of our own: a quarter of a millisecond of arithmetic on warm caches."""
+class Surroundings:
+    """What happens before every sample: a reading of the reference kernel, then the caches are flushed.
+
+    Inside a model other functions run between two calls of one: its weights come from the shared
+    cache or from memory, and a schedule that is only fast on warm caches is not fast there.
+    """
+
+    name = "tpo.measure.before_each_sample"
+
+    def __init__(self, target: Any, threads: int) -> None:
+        self.readings: list[float] = []
+        self._reference, self._operands = _reference(target)
+        self._flush, self._memory = _flush(target, threads)
+        tvm_ffi.register_global_func(self.name, self._before, override=True)
+
+    def read(self) -> float:
+        """Seconds of one call of the reference kernel on warm caches."""
+        self._reference.function(*self._operands)
+        start = time.perf_counter()
+        self._reference.function(*self._operands)
+        return time.perf_counter() - start
+
+    def _before(self, *_: Any) -> None:
+        self.readings.append(self.read())
+        self._flush.function(*self._memory)
+
+
+def _reference(target: Any) -> tuple[Kernel, list[Any]]:
+    """A matrix product of our own: about a fifth of a millisecond of arithmetic."""
     rows, columns, depth = 192, 256, 256
     left = te.placeholder((rows, depth), name="left")
     right = te.placeholder((depth, columns), name="right")
@@ -69,16 +99,11 @@ def reference(target: Any) -> Run:
     sch.unroll(i_inner)
     sch.parallel(sch.fuse(i_outer, j_outer))
     sch.decompose_reduction(block, k)
-    kernel, arguments = _on_ones(sch, target)
-    return kernel.evaluator(arguments)
+    return _on_ones(sch, target)
 
 
-def register_flush(target: Any, threads: int) -> str:
-    """Have a function that fills every core's own caches with something else; its name.
-
-    Inside a model other functions run between two calls of one: its weights come from the shared
-    cache or from memory, and a schedule that is only fast on warm caches is not fast there.
-    """
+def _flush(target: Any, threads: int) -> tuple[Kernel, list[Any]]:
+    """A function that fills every core's own caches with something else."""
     lanes = 16
     words = 2 * host_caches().l2 // 4 // lanes * lanes
     old = te.placeholder((threads, words), name="old")
@@ -88,9 +113,7 @@ def register_flush(target: Any, threads: int) -> str:
     _, j_inner = sch.split(j, [None, lanes])
     sch.vectorize(j_inner)
     sch.parallel(i)
-    kernel, arguments = _on_ones(sch, target)
-    tvm_ffi.register_global_func(_FLUSH, lambda *_: kernel.function(*arguments), override=True)
-    return _FLUSH
+    return _on_ones(sch, target)
 
 
 def _on_ones(sch: Any, target: Any) -> tuple[Kernel, list[Any]]:

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tvm
 
 from tpo.hardware import available_cores
@@ -26,6 +25,7 @@ from tpo.measure.contract import BuildInput, Capabilities, Failure, Measurement,
 from tpo.measure.dispatch import Done, Job, ask, dispatch
 from tpo.measure.process import WorkerProcess
 from tpo.measure.protocol import Build, Compare, Outcome, Reference, Time, WorkerOptions
+from tpo.measure.timing import Timing
 
 # Candidates built before they are timed: enough to keep all workers busy, few enough to lose.
 _BUILT_PER_WORKER = 8
@@ -78,6 +78,7 @@ class LocalRunner(Runner):
             threads=options.threads,
             memory_bytes=int(options.memory_gb * 2**30),
             confidence=options.confidence,
+            hopeless=options.hopeless,
             folder=self._folder,
             parent=os.getpid(),
         )
@@ -118,8 +119,7 @@ class LocalRunner(Runner):
                 if not item.alive:
                     continue
                 key = inputs[item.position].workload.key
-                limit = times.get(key, math.inf) * self._options.hopeless
-                measurement = self._time(item, limit)
+                measurement = self._time(item, times.get(key, math.inf))
                 if measurement.seconds is not None:
                     times[key] = min(times.get(key, math.inf), measurement.seconds)
                 waiting.remove(item.position)
@@ -190,7 +190,7 @@ class LocalRunner(Runner):
             return None
         request = Compare(tuple(item.number for item in built), self._baseline)
         done = ask(built[0].worker, Job(None, request), self._options.run_timeout * len(built))
-        self._baseline = self._baseline or done.baseline
+        self._baseline = done.baseline or self._baseline
         if len(done.outcomes) != len(built):
             return None
         return [
@@ -210,10 +210,10 @@ class LocalRunner(Runner):
         done.worker.builds += 1
         return _Built(done.tag, done.number, done.worker, done.worker.generation, done.seconds)
 
-    def _time(self, item: _Built, limit: float) -> Measurement:
-        job = Job(item.position, Time(item.number, limit, self._baseline))
+    def _time(self, item: _Built, best: float) -> Measurement:
+        job = Job(item.position, Time(item.number, best, self._baseline))
         done = ask(item.worker, job, self._options.run_timeout)
-        self._baseline = self._baseline or done.baseline
+        self._baseline = done.baseline or self._baseline
         return _measurement(done.outcomes[0], item.build_seconds, done.seconds)
 
     def _replace_worn_out(self) -> None:
@@ -233,7 +233,7 @@ def _measurement(outcome: Outcome, build_seconds: float, run_seconds: float) -> 
             Measurement.failed(outcome.failure, outcome.message, build_seconds), error=outcome.error
         )
     return Measurement(
-        seconds=float(np.median(outcome.samples)) / outcome.drift,
+        seconds=Timing(outcome.samples, outcome.drift).seconds,
         samples=outcome.samples,
         cut_short=outcome.cut_short,
         drift=outcome.drift,

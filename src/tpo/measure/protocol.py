@@ -16,6 +16,7 @@ class WorkerOptions:
     threads: int
     memory_bytes: int
     confidence: float
+    hopeless: float
     folder: Path
     parent: int
 
@@ -42,7 +43,7 @@ class Time:
     """Run, check and time a candidate that was built; forget it afterwards."""
 
     number: int
-    limit: float
+    best: float
     baseline: float | None
 
 

@@ -1,105 +1,148 @@
-"""How long does it take? As many repeats as the answer needs, and no more.
+"""How long does it take? As many repeats as the answer needs, and no more, in moments when nobody disturbs.
 
-A sample is one call with cold caches, a candidate's time the median of its samples. Sampling ends when
-the median is known to within `confidence` (95 %, relative), or when it has cost enough. Around the
-samples runs a reference kernel whose time never changes unless the machine's speed does.
+A sample is one call with cold caches, and has a reading of a reference kernel on either side. The
+reference kernel is slower than usual exactly when something else is at work: another process, or
+another virtual machine on the same cores. Such samples are set aside; a candidate's time is the median
+of the undisturbed ones. Where there are none, because the machine as a whole has become slower, times
+are corrected by as much as the reference kernel's are.
 """
 
 from __future__ import annotations
 
 import math
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-# run(count): so many samples, in seconds.
-Run = Callable[[int], Sequence[float]]
 
-FEWEST_SAMPLES = 5
-MOST_SAMPLES = 60
-LONGEST_SAMPLING = 0.12
-# The reference kernel disagreeing with itself by more says that the machine changed in between.
-STEADY = 0.08
-ATTEMPTS = 3
+class Sample(NamedTuple):
+    """Seconds of one call, and of the reference kernel just before and just after it."""
+
+    seconds: float
+    before: float
+    after: float
+
+
+Run = Callable[[int], Sequence[Sample]]  # so many samples
+Probe = Callable[[], float]  # one reading of the reference kernel
+
+SAMPLES_AT_ONCE = 6
+ENOUGH, PLENTY = 7, 24  # undisturbed samples, for a steady candidate and for any
+TOO_FEW = 3
+# The reference kernel may be this much slower than usual in a moment that counts as undisturbed.
+QUIET = 1.10
+LONGEST_SAMPLING = 0.5
+# Certainly this much slower than the best is enough to know of a candidate.
+NO_LEADER = 1.15
 # A first call is slow for reasons of its own: only this far beyond a limit is it conclusive.
 _CERTAINLY = 1.5
+# What the reference kernel usually takes is the lowest twentieth of so many readings.
+_READINGS, _USUAL = 2000, 0.05
+_FIRST_READINGS = 100
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Samples of one candidate, and the machine's slowness while they were taken."""
+    """Undisturbed samples of one candidate, or all there are; `drift` corrects them where none were."""
 
     samples: tuple[float, ...]
-    drift: float
+    drift: float = 1.0
     cut_short: bool = False
 
     @property
     def seconds(self) -> float:
-        """The time on a machine as fast as it was at the start."""
+        """The time on an undisturbed machine."""
         return float(np.median(self.samples)) / self.drift
 
 
 class Clock:
-    """Times candidates on a machine whose speed wanders; `baseline` is its reference kernel's best time."""
+    """Times candidates on a machine that is never quite its own."""
 
-    def __init__(self, reference: Run, confidence: float, baseline: float | None = None) -> None:
-        self._reference = reference
+    def __init__(
+        self,
+        probe: Probe,
+        confidence: float,
+        baseline: float | None = None,
+        now: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._confidence = confidence
-        self.baseline = baseline or min(self._reference(60))
+        self._now = now
+        self._known = math.inf if baseline is None else baseline
+        self._readings = deque((probe() for _ in range(_FIRST_READINGS)), _READINGS)
 
-    def drift(self) -> float:
-        """How many times slower than the baseline the machine is now."""
-        return float(np.median(self._reference(5))) / self.baseline
+    @property
+    def baseline(self) -> float:
+        """What the reference kernel takes when nobody disturbs, as far as was ever seen."""
+        return min(self._known, float(np.quantile(self._readings, _USUAL)))
 
-    def time(self, run: Run, first: float, limit: float = math.inf) -> Timing:
-        """Time a candidate whose very first call took `first`; one far beyond `limit` is cut short there."""
-        before = self.drift()
+    def time(self, run: Run, first: float, best: float = math.inf, hopeless: float = math.inf) -> Timing:
+        """Time a candidate whose very first call took `first`.
+
+        One that takes more than `hopeless` times as long as the `best` is cut short at once.
+        """
         # Every call counts here: most candidates are hopeless, and some take seconds.
-        if first / before > _CERTAINLY * limit or (first := run(1)[0]) / before > limit:
-            return Timing((first,), before, cut_short=True)
-        for _ in range(ATTEMPTS):
-            samples = sample(run, self._confidence)
-            after = self.drift()
-            if abs(after - before) <= STEADY * before:
+        if first > _CERTAINLY * hopeless * best:
+            return Timing((first,), cut_short=True)
+        (sample,) = self._take(run, 1)
+        if self._corrected([sample]) > hopeless * best:
+            return Timing((sample.seconds,), cut_short=True)
+        samples: list[Sample] = []
+        start = self._now()
+        while self._now() - start < LONGEST_SAMPLING:
+            samples += self._take(run, SAMPLES_AT_ONCE)
+            if self._settled(samples) or self._corrected(samples) > NO_LEADER * best:
                 break
-            before = after
-        return Timing(tuple(samples), (before + after) / 2)
+        return self._timing(samples)
 
     def compare(self, runs: Sequence[Run]) -> list[Timing]:
         """Time candidates in turns, so that whatever the machine does, it does to all of them."""
-        turn_seconds = sum(run(1)[0] for run in runs)
-        turns = max(FEWEST_SAMPLES, min(MOST_SAMPLES, round(len(runs) * LONGEST_SAMPLING / turn_seconds)))
-        samples: list[list[float]] = [[] for _ in runs]
-        drifts = []
-        for turn in range(turns):
-            drifts.append(self.drift())
+        samples: list[list[Sample]] = [[] for _ in runs]
+        start, turn = self._now(), 0
+        while self._now() - start < LONGEST_SAMPLING * len(runs):
             # Every other turn backwards: nobody always follows the same neighbour.
             order = range(len(runs)) if turn % 2 == 0 else reversed(range(len(runs)))
             for position in order:
-                samples[position].extend(runs[position](1))
-        # Each sample against its own turn's speed: the median of a machine's two speeds is neither.
-        corrected = [float(np.median(np.divide(taken, drifts))) for taken in samples]
-        return [
-            Timing(tuple(taken), float(np.median(taken)) / seconds)
-            for taken, seconds in zip(samples, corrected, strict=True)
-        ]
+                samples[position] += self._take(runs[position], 1)
+            turn += 1
+            if turn >= ENOUGH and all(len(self._quiet(taken)) >= PLENTY for taken in samples):
+                break
+        return [self._timing(taken) for taken in samples]
 
+    def _take(self, run: Run, count: int) -> Sequence[Sample]:
+        taken = run(count)
+        self._readings.extend(sample.before for sample in taken)
+        return taken
 
-def sample(run: Run, confidence: float) -> list[float]:
-    """Samples until their median is known well enough."""
-    samples: list[float] = []
-    while len(samples) < MOST_SAMPLES:
-        samples.extend(run(FEWEST_SAMPLES))
-        if half_width(samples) <= confidence or sum(samples) >= LONGEST_SAMPLING:
-            break
-    return samples
+    def _quiet(self, samples: Sequence[Sample]) -> list[float]:
+        limit = QUIET * self.baseline
+        return [sample.seconds for sample in samples if max(sample.before, sample.after) <= limit]
+
+    def _settled(self, samples: Sequence[Sample]) -> bool:
+        quiet = self._quiet(samples)
+        steady = len(quiet) >= ENOUGH and half_width(quiet) <= self._confidence
+        return steady or len(quiet) >= PLENTY
+
+    def _corrected(self, samples: Sequence[Sample]) -> float:
+        """The time that disturbed samples hint at: each against the reference kernel beside it."""
+        usual = self.baseline
+        return float(np.median([s.seconds * 2 * usual / (s.before + s.after) for s in samples]))
+
+    def _timing(self, samples: Sequence[Sample]) -> Timing:
+        quiet = self._quiet(samples)
+        if len(quiet) >= TOO_FEW:
+            return Timing(tuple(quiet))
+        everything = tuple(sample.seconds for sample in samples)
+        return Timing(everything, float(np.median(everything)) / self._corrected(samples))
 
 
 def half_width(samples: Sequence[float]) -> float:
     """Half the width of the median's 95 % confidence interval, relative to the median.
 
-    The spread is estimated from the median absolute deviation, which a few disturbed samples leave alone.
+    The spread is estimated from the median absolute deviation, which a few odd samples leave alone.
 
     >>> round(half_width([1.0, 1.0, 1.0, 5.0, 1.0]), 3)
     0.0

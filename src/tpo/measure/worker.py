@@ -21,9 +21,9 @@ import psutil
 import tvm
 
 from tpo import vector_math
-from tpo.measure import data, kernels
+from tpo.measure import data
 from tpo.measure.contract import Failure
-from tpo.measure.kernels import Kernel
+from tpo.measure.kernels import Kernel, Surroundings
 from tpo.measure.packing import SplitKernel, split_kernel, written_parameters
 from tpo.measure.protocol import Build, Compare, Outcome, Reference, Reply, Request, Time, WorkerOptions
 from tpo.measure.timing import Clock, Run
@@ -88,7 +88,7 @@ class Worker:
         self._kernels: dict[int, Kernel] = {}
         self._arrays: dict[str, Arrays] = {}
         self._clock: Clock | None = None
-        self._flush = kernels.register_flush(self._target, options.threads)
+        self._surroundings = Surroundings(self._target, options.threads)
 
     def answer(self, request: Request) -> Reply:
         """Do what a request asks; whatever it raises is a failed outcome."""
@@ -154,7 +154,7 @@ class Worker:
         run = self._run(self._kernels[request.number])
         if run.wrong:
             return Outcome(Failure.WRONG_RESULT, run.wrong, error=run.error)
-        timing = clock.time(run.evaluator, run.seconds, request.limit)
+        timing = clock.time(run.evaluator, run.seconds, request.best, self._options.hopeless)
         return Outcome(
             samples=timing.samples, drift=timing.drift, cut_short=timing.cut_short, error=run.error
         )
@@ -185,7 +185,7 @@ class Worker:
         start = time.perf_counter()
         kernel.function(*arguments)
         seconds = time.perf_counter() - start
-        return _Checked(kernel.evaluator(arguments, self._flush), seconds, *arrays.check(arguments))
+        return _Checked(kernel.evaluator(arguments, self._surroundings), seconds, *arrays.check(arguments))
 
     def _arrays_of(self, key: str) -> Arrays:
         if key not in self._arrays:
@@ -196,8 +196,7 @@ class Worker:
 
     def _ready_clock(self, baseline: float | None) -> Clock:
         if self._clock is None:
-            reference = kernels.reference(self._target)
-            self._clock = Clock(reference, self._options.confidence, baseline)
+            self._clock = Clock(self._surroundings.read, self._options.confidence, baseline)
         return self._clock
 
 

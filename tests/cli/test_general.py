@@ -22,7 +22,7 @@ def test_version():
 def test_help_lists_every_command(words):
     done = tpo(*words)
     assert done.returncode == 0
-    for command in COMMANDS:
+    for command in (*COMMANDS, "db"):
         assert f"\n  {command}  " in done.stdout
     assert "--debug" in done.stdout
 

@@ -28,6 +28,12 @@ def folder(tmp_path):
 
 
 @pytest.fixture
+def rules(folder):
+    for rule in ("a.py", "b.py"):
+        (folder / rule).write_text("def schedule(sch, hw):\n    return False\n")
+
+
+@pytest.fixture
 def runs(monkeypatch):
     """Replaces the tuning loop; what it was called with is kept, and `runs.ending` is raised at its end."""
     seen = SimpleNamespace(calls=[], ending=None)
@@ -72,7 +78,7 @@ def test_result_on_stdout_and_all_else_on_stderr(tpo_inside, runs, folder):
     assert (folder / "tiny.db").exists()
 
 
-def test_what_the_loop_is_given(tpo_inside, runs, folder):
+def test_what_the_loop_is_given(tpo_inside, runs, folder, rules):
     (folder / "c.toml").write_text("batch = 7\n[measure]\nhopeless = 5\n")
     done = tpo_inside(
         *("tune", "tiny.onnx", "--db", "run.db", "--config", "c.toml", "--set", "measure.recycle=8"),
@@ -124,7 +130,7 @@ def test_the_next_command_repeats_what_decides_the_library(tpo_inside, runs, fol
     ]
 
 
-def test_ctrl_c_says_how_to_go_on_and_the_command_is_understood(tpo_inside, runs, folder):
+def test_ctrl_c_says_how_to_go_on_and_the_command_is_understood(tpo_inside, runs, folder, rules):
     runs.ending = KeyboardInterrupt()
     given = [
         *("--db", "my run.db", "--trials", "10", "--minutes", "2", "--effort", "quick", "--task", "matmul*"),
@@ -265,3 +271,11 @@ def test_a_loop_that_fails_is_an_error_of_its_own(tpo_inside, runs, folder):
 def test_refusal_as_a_process(folder):
     done = tpo("tune", "tiny.onnx", "--trials", "0", folder=folder)
     assert_refused(done, "option trials: 0")
+
+
+def test_rules_that_do_not_load_are_refused_before_anything_is_written(tpo_inside, runs, folder):
+    for rules, why in (("missing.py", "no such file"), ("empty.py", "no function schedule")):
+        (folder / "empty.py").write_text("")
+        done = tpo_inside("tune", "tiny.onnx", "--rules", rules, folder=folder)
+        assert_refused(done, rules, why)
+    assert not (folder / "tiny.db").exists() and not runs.calls

@@ -11,7 +11,7 @@ from tpo.deploy import engines
 from tpo.deploy.arrays import load_npz, save_npz
 from tpo.deploy.bench import bench
 from tpo.deploy.machine import MachineState, observe
-from tpo.errors import EngineError, MismatchError, UsageError
+from tpo.errors import ArtifactError, EngineError, MismatchError, UsageError
 
 
 def test_both_engines_take_turns(library):
@@ -26,6 +26,16 @@ def test_both_engines_take_turns(library):
     assert ratio.max_rel_difference < 1e-5
     assert report.threads == 1
     json.dumps(report.to_json())
+
+
+def test_another_library_of_the_same_model_is_a_contender(library, own_library, gather_library):
+    report = bench(library, [str(own_library)], threads=1, rounds=2, seconds=0.01, min_runs=3)
+    assert [timing.engine for timing in report.timings] == ["tpo", str(own_library)]
+    assert report.ratios[0].max_rel_difference == 0.0
+    with pytest.raises(UsageError, match="its inputs and outputs are others"):
+        bench(library, [str(gather_library)])
+    with pytest.raises(ArtifactError, match=r"missing\.so"):
+        bench(library, ["missing.so"])
 
 
 def test_ratio_is_ours_over_theirs():
@@ -69,15 +79,18 @@ def test_a_dying_engine_is_reported(library, tmp_path):
     job = engines.Job("onnxruntime", str(library), "none.onnx", 1, str(tmp_path / "x"), str(tmp_path / "y"))
     with (
         pytest.raises(EngineError, match="engine onnxruntime failed: cannot read array file"),
-        benches._Worker(job),
+        benches._Worker(job, "tpo"),
     ):
         pass
     save_npz(tmp_path / "x", {"nonsense": np.ones(3)})
     job = engines.Job("tpo", str(library), "", 1, str(tmp_path / "x"), str(tmp_path / "y"))
-    with pytest.raises(EngineError, match="no such input"), benches._Worker(job):
+    with pytest.raises(EngineError, match="no such input"), benches._Worker(job, "tpo"):
         pass
     job = engines.Job("nonsense", str(library), "", 1, str(tmp_path / "x"), str(tmp_path / "y"))
-    with pytest.raises(EngineError, match=r"ended with code 1, saying: KeyError"), benches._Worker(job):
+    with (
+        pytest.raises(EngineError, match=r"ended with code 1, saying: KeyError"),
+        benches._Worker(job, "tpo"),
+    ):
         pass
 
 

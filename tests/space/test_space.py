@@ -67,13 +67,16 @@ def test_the_default_is_what_an_untuned_function_gets(name):
     assert tvm_ffi.structural_equal(space(name).replay(default.trace_json).module, default.module)
 
 
-def test_a_function_no_rule_understands_has_no_default():
+def test_a_function_no_rule_understands_stays_as_it_is():
     x = tvm.te.placeholder((8,), name="x")
     from tvm import topi
 
     from tpo.workload import Workload
 
-    assert build_space(Workload.of(tvm.te.create_prim_func([x, topi.sort(x)])), NATIVE).default() is None
+    workload = Workload.of(tvm.te.create_prim_func([x, topi.sort(x)]))
+    default = build_space(workload, NATIVE).default()
+    assert default.sketch == "none" and default.key == workload.key
+    assert default.trace_json == "[[],[]]"
 
 
 def test_the_space_has_our_sketches_and_those_of_tvm():

@@ -1,4 +1,4 @@
-"""Two `tpo tune` at once into one store, killed again and again: nothing lost, nothing twice."""
+"""`tpo tune` killed and interrupted, alone and two at once into one store: nothing lost, nothing twice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tpo.records import Records
 
 KILLS = 10
 TRIALS = 40
-PATIENCE = 240.0
+PATIENCE = 600.0
 
 
 class Tuner:
@@ -118,3 +118,24 @@ def test_kills_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
     )
     assert max(reported.values()) == 1, "a candidate was measured twice"
     assert set(reported) <= {candidate for _, _, candidate in recorded}, "a measured candidate was lost"
+
+
+def test_ctrl_c_leaves_no_process_and_says_how_to_go_on(tmp_path: Path) -> None:
+    save_chain(tmp_path / "chain.onnx")
+    tuner = Tuner("one", tmp_path, 1)
+    tuner.start()
+    assert tuner.process is not None
+    deadline = time.monotonic() + PATIENCE
+    while not tuner.has_news():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    children = psutil.Process(tuner.process.pid).children(recursive=True)
+    assert children
+    tuner.process.send_signal(signal.SIGINT)
+    assert tuner.process.wait(60) == 130
+    assert not psutil.wait_procs(children, timeout=20)[1]
+    said = (tmp_path / "one.err").read_text()
+    assert "--resume" in said.splitlines()[-1] and "Traceback" not in said
+    with Records.open(tmp_path / "run.db") as records:
+        (run,) = records.runs()
+        assert run.status == "interrupted" and records.count().total > 0

@@ -102,7 +102,7 @@ def bench(
     library: options.Library,
     vs: Annotated[
         list[str] | None,
-        typer.Option("--vs", metavar="ENGINE", help="Engine to compare with, or `none`; repeatable."),
+        typer.Option("--vs", metavar="ENGINE", help="Engine, other library, or `none`; repeatable."),
     ] = None,
     model: Annotated[
         Path | None,

@@ -145,10 +145,10 @@ def _load(path: Path, shapes: list[str], settings: TuneConfig) -> Model:
     from tpo.frontend.shapes import parse_shapes
 
     model = tpo.load_onnx(path, parse_shapes(shapes))
-    from tpo.tasks import extract_tasks
+    from tpo.tuning.session import check
 
-    # Asked before records are opened, so that a pattern without a match leaves no empty file behind.
-    settings.select([task.name for task in extract_tasks(model)])
+    # Before records are opened, so that a mistake leaves no empty file behind.
+    check(model, settings)
     return model
 
 

@@ -86,14 +86,15 @@ def bench(
     min_runs: int = 5,
     seed: int = 0,
 ) -> BenchReport:
-    """Time a library and other engines, `rounds` turns of `seconds` each, on equal threads."""
+    """Time a library and others, `rounds` turns of `seconds` each, on equal threads.
+
+    `vs` names engines, or other libraries of the same model: paths that end in `.so`.
+    """
     if rounds < 1 or not seconds > 0 or min_runs < 1:
         raise UsageError(why="rounds, seconds and runs must be positive", advice="for example --rounds 7")
-    for name in vs:
-        if name not in ENGINES or name == OURS:
-            known = ", ".join(sorted(set(ENGINES) - {OURS}))
-            raise UsageError(why=f"cannot compare with {name!r}", advice=f"known engines: {known}")
     manifest, threads = check(Path(library), threads)
+    for name in vs:
+        _check_contender(name, manifest)
     source = _find_model(manifest, model) if vs else ""
     before = observe()
     with ExitStack() as stack:
@@ -102,10 +103,17 @@ def bench(
         save_npz(folder / "inputs.npz", inputs)
         workers: dict[str, _Worker] = {}
         for name in (OURS, *dict.fromkeys(vs)):
+            outputs = folder / f"outputs{len(workers)}.npz"
+            ours = name == OURS or _is_library(name)
             job = Job(
-                name, str(library), source, threads, str(folder / "inputs.npz"), str(folder / f"{name}.npz")
+                engine=OURS if ours else name,
+                library=name if _is_library(name) else str(library),
+                model=source,
+                threads=threads,
+                inputs=str(folder / "inputs.npz"),
+                outputs=str(outputs),
             )
-            workers[name] = stack.enter_context(_Worker(job))
+            workers[name] = stack.enter_context(_Worker(job, name))
         differences = _compare_outputs(workers, str(library), source)
         times = _take_turns(list(workers.values()), rounds, seconds, min_runs)
     timings = tuple(_summarise(workers[name], times[name]) for name in workers)
@@ -123,6 +131,26 @@ def bench(
         machine=before,
         warnings=tuple(before.warnings or observe().warnings),
     )
+
+
+def _is_library(name: str) -> bool:
+    return name.endswith(".so")
+
+
+def _check_contender(name: str, manifest: Manifest) -> None:
+    """Refuse what cannot be compared with before anything is started."""
+    if _is_library(name):
+        other, _ = check(Path(name), None)
+        if (other.inputs, other.outputs) != (manifest.inputs, manifest.outputs):
+            raise UsageError(
+                why=f"cannot compare with {name}: its inputs and outputs are others",
+                advice="give a library of the same model",
+            )
+    elif name not in ENGINES or name == OURS:
+        known = ", ".join(sorted(set(ENGINES) - {OURS}))
+        raise UsageError(
+            why=f"cannot compare with {name!r}", advice=f"known engines: {known}, or another library"
+        )
 
 
 def _find_model(manifest: Manifest, given: str | Path | None) -> str:
@@ -149,8 +177,9 @@ def _ranges(source: str) -> dict[str, tuple[float, float]]:
 class _Worker:
     """An engine's process, loaded and waiting for turns."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, name: str) -> None:
         self.job = job
+        self.name = name
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (lives as long as the process)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tpo.deploy.engines"],
@@ -204,10 +233,10 @@ class _Worker:
             self._log.seek(0)
             said = self._log.read().strip().splitlines()
             why = f"its process ended with code {code}" + (f", saying: {said[-1]}" if said else "")
-            raise EngineError(engine=self.job.engine, why=why)
+            raise EngineError(engine=self.name, why=why)
         content: dict[str, Any] = json.loads(answer)
         if "error" in content:
-            raise EngineError(engine=self.job.engine, why=content["error"])
+            raise EngineError(engine=self.name, why=content["error"])
         return content
 
 
@@ -233,12 +262,12 @@ def _take_turns(
     workers: list[_Worker], rounds: int, seconds: float, min_runs: int
 ) -> dict[str, list[list[float]]]:
     """Times by engine and round; the order is reversed in every second round."""
-    times: dict[str, list[list[float]]] = {worker.job.engine: [] for worker in workers}
+    times: dict[str, list[list[float]]] = {worker.name: [] for worker in workers}
     for worker in workers:
         wait_until_idle(worker._stats)
     for number in range(rounds):
         for worker in workers if number % 2 == 0 else reversed(workers):
-            times[worker.job.engine].append(worker.turn(seconds, min_runs))
+            times[worker.name].append(worker.turn(seconds, min_runs))
     return times
 
 
@@ -247,7 +276,7 @@ def _summarise(worker: _Worker, rounds: list[list[float]]) -> Timing:
     p10, median, p90 = (float(value) for value in np.percentile(everything, [10, 50, 90]))
     medians = tuple(float(np.median(one)) * 1e3 for one in rounds)
     best = float(everything.min())
-    return Timing(worker.job.engine, worker.version, median, p10, p90, best, everything.size, medians)
+    return Timing(worker.name, worker.version, median, p10, p90, best, everything.size, medians)
 
 
 def _ratio(

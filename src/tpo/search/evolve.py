@@ -45,7 +45,7 @@ class Evolve(Strategy):
     def propose(self, count: int, known: Container[str]) -> list[Candidate]:
         """The most promising new candidates of a bounded number of draws."""
         first = self.space.default()
-        earlier = [*([first] if first is not None else []), *self._spare]
+        earlier = [first, *self._spare]
         pool = {candidate.key: candidate for candidate in earlier if candidate.key not in known}
         wanted = count * SCORED_PER_PICK if self.ranker.ready else count
         for _ in range(ROUNDS):

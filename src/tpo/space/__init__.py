@@ -5,3 +5,4 @@ from tpo.space.space import Problem as Problem
 from tpo.space.space import Sketch as Sketch
 from tpo.space.space import Space as Space
 from tpo.space.space import build_space as build_space
+from tpo.space.space import default_candidate as default_candidate

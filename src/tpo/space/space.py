@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 from tvm import s_tir
 from tvm.s_tir.schedule import Trace
 
-from tpo.schedule import default_schedule
+from tpo.schedule import UNSCHEDULED, default_schedule
 from tpo.schedule.rules import Rule, load_rules, shipped_rules
 from tpo.space import tvm_rules
 from tpo.space.candidate import Candidate, plain
@@ -62,18 +62,14 @@ class Space:
     problems: list[Problem] = field(default_factory=list)
 
     @cached_property
-    def _default(self) -> Candidate | None:
-        found = default_schedule(self.workload.module, self.target.hardware)
-        if found is None:
-            return None
-        sch, rule = found
-        trace = sch.trace.simplified(remove_postproc=False)
-        structure = _undecided(trace)
-        name = next((sketch.name for sketch in self.sketches if _same(sketch.trace, structure)), rule)
-        return Candidate(name, trace, sch.mod)
+    def _default(self) -> Candidate:
+        made = default_candidate(self.workload, self.target)
+        structure = _undecided(made.trace)
+        names = (sketch.name for sketch in self.sketches if _same(sketch.trace, structure))
+        return replace(made, sketch=next(names, made.sketch))
 
-    def default(self) -> Candidate | None:
-        """The program a function gets that was never tuned; None if no rule takes it."""
+    def default(self) -> Candidate:
+        """The program a function gets that was never tuned."""
         return self._default
 
     def preferred(self, sketch: Sketch) -> Candidate | None:
@@ -130,6 +126,13 @@ class Space:
 
     def _schedule(self, seed: int) -> Any:
         return s_tir.Schedule(self.workload.module, seed=seed, error_render_level="fast")
+
+
+def default_candidate(workload: Workload, target: Target) -> Candidate:
+    """What a function gets that was never tuned: itself, if no rule takes it. It needs no space."""
+    found = default_schedule(workload.module, target.hardware)
+    sch, rule = found or (s_tir.Schedule(workload.module), UNSCHEDULED)
+    return Candidate(rule, sch.trace.simplified(remove_postproc=False), sch.mod)
 
 
 def build_space(workload: Workload, target: Target, rules: Sequence[Path] = ()) -> Space:

@@ -32,6 +32,7 @@ def tune(
     from tpo.records import Records
     from tpo.tuning.config import load_config
     from tpo.tuning.run import tune_model
+    from tpo.tuning.session import check
 
     effective = load_config(None if config is None else Path(config), settings)
     resolved = targets.resolve(target, effective.threads)
@@ -40,6 +41,7 @@ def tune(
         from tpo.frontend.load import load_onnx
 
         model = load_onnx(model)
+    check(model, effective)
     records = Records.open(db or f"{model.name}.db")
     try:
         tune_model(model, resolved, effective, records, callbacks, resume)

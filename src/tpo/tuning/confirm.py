@@ -23,12 +23,7 @@ def seconds_to_confirm(session: Session) -> float:
     """About how long confirming will take, so that time is left for it; never most of a short run."""
     leaders = sum(min(entry.trials, session.config.confirm) + 1 for entry in _worth_it(session))
     share = (session.config.minutes or 0.0) * 60 * _MOST_OF_THE_BUDGET
-    return min(leaders * _SECONDS_PER_LEADER / session_workers(session), share)
-
-
-def session_workers(session: Session) -> int:
-    """Groups that are built at the same time."""
-    return max(1, session.target.hardware.cores)
+    return min(leaders * _SECONDS_PER_LEADER, share)
 
 
 def confirm(session: Session, runner: Runner) -> None:
@@ -74,7 +69,7 @@ def _confirm_some(session: Session, runner: Runner, entries: list[Entry]) -> Non
 def _leaders(session: Session, entry: Entry) -> list[tuple[Trial, Candidate]]:
     """The best recorded candidates of a task, and its default schedule whatever its time."""
     trials = session.records.top(entry.key, session.target_key, session.config.confirm)
-    default = session.default_key(entry)
+    default = session.default(entry.group.leader).key
     if all(trial.candidate != default for trial in trials):
         recorded = session.records.trials(entry.key, session.target_key)
         trials += [trial for trial in recorded if trial.candidate == default and trial.ok][:1]
@@ -87,7 +82,7 @@ def _settle(session: Session, entry: Entry, found: list[tuple[Trial, Measurement
     if best is None or best.seconds is None:
         return
     entry.best_seconds, entry.sketch = best.seconds, best.sketch
-    default = session.default_key(entry)
+    default = session.default(entry.group.leader).key
     for trial, measurement in found:
         if trial.candidate == default and measurement.seconds is not None:
             entry.default_seconds = measurement.seconds
@@ -97,7 +92,7 @@ def _settle(session: Session, entry: Entry, found: list[tuple[Trial, Measurement
 def _hand_over(session: Session, runner: Runner, follower: Member, winners: list[Candidate]) -> None:
     """Record the leader's winning decisions, and the default schedule, as trials of a follower."""
     space, key = session.space(follower), follower.workload.key
-    given = [space.default(), *(space.transfer(winner) for winner in winners)]
+    given = [session.default(follower), *(space.transfer(winner) for winner in winners)]
     candidates = {candidate.key: candidate for candidate in given if candidate is not None}
     ours = session.records.claim(session.run, key, session.target_key, list(candidates))
     chosen = [candidates[name] for name in candidates if name in ours]

@@ -17,7 +17,7 @@ from tpo.space import Candidate
 from tpo.targets import Target
 from tpo.tuning.config import TuneConfig, effective
 from tpo.tuning.confirm import confirm, seconds_to_confirm
-from tpo.tuning.events import BatchDone, BatchStarted, RunFinished, RunStarted, TrialDone, Warned
+from tpo.tuning.events import BatchDone, BatchStarted, RunFinished, RunStarted, TrialDone
 from tpo.tuning.ledger import Entry
 from tpo.tuning.session import Callback, Session
 
@@ -80,7 +80,11 @@ def search(session: Session, runner: Runner) -> None:
 def _propose(session: Session, entry: Entry, count: int) -> list[Candidate]:
     """New candidates that no other process is measuring; the task is finished when there are none."""
     known = session.records.known(entry.key, session.target_key)
-    proposed = session.strategy(entry).propose(session.budget.allows(count), known)
+    default = session.default(entry.group.leader)
+    if default.key not in known:
+        proposed = [default]
+    else:
+        proposed = session.strategy(entry).propose(session.budget.allows(count), known)
     if not proposed:
         session.scheduler.exhaust(entry.key)
     ours = session.records.claim(
@@ -97,7 +101,7 @@ def _measure(session: Session, runner: Runner, proposals: Sequence[tuple[Entry, 
     for position, measurement in runner.measure(inputs, best):
         entry, candidate = proposals[position]
         session.records.add(session.run, entry.key, session.target_key, candidate, measurement)
-        is_default = candidate.key == session.default_key(entry)
+        is_default = candidate.key == session.default(entry.group.leader).key
         improved = session.ledger.count(entry, measurement, candidate.sketch, is_default)
         session.budget.trials += 1
         results[entry.key].append((candidate, measurement))
@@ -119,7 +123,7 @@ def _measure(session: Session, runner: Runner, proposals: Sequence[tuple[Entry, 
     session.records.release(session.run)
     for key, measured in results.items():
         entry = session.entry(key)
-        session.strategy(entry).observe(measured)
+        session.learn(entry, measured)
         session.scheduler.report(key, len(measured), entry.best_seconds)
     session.save_state()
 
@@ -177,8 +181,6 @@ def _begin(session: Session, resume: bool) -> None:
             failures=dict(session.ledger.failures),
         )
     )
-    for problem in session.problems:
-        session.emit(Warned(problem))
 
 
 def _runner(session: Session) -> LocalRunner:

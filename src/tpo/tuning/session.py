@@ -11,19 +11,26 @@ from tpo.cost.ranker import Ranker
 from tpo.frontend.model import Model
 from tpo.measure import Failure, Measurement
 from tpo.records import Records, Run, Trial, target_key
+from tpo.schedule.rules import load_rules
 from tpo.search import Evolve, Strategy, TaskScheduler, estimate_seconds
-from tpo.space import Candidate, Space, build_space
+from tpo.space import Candidate, Space, build_space, default_candidate
 from tpo.targets import Target
 from tpo.tasks import extract_tasks
 from tpo.tuning.budget import Budget
 from tpo.tuning.config import TuneConfig
-from tpo.tuning.events import Event
+from tpo.tuning.events import Event, Warned
 from tpo.tuning.groups import Member, group_tasks
 from tpo.tuning.ledger import Entry, Ledger
 
 Callback = Callable[[Event], None]
 # Recorded trials a strategy is reminded of when it starts: replaying one takes about 10 ms.
 _REMEMBERED = 64
+
+
+def check(model: Model, config: TuneConfig) -> None:
+    """Refuse what cannot work before anything is written: patterns without a task, rules that do not load."""
+    config.select([task.name for task in extract_tasks(model)])
+    load_rules([Path(rule) for rule in config.rules])
 
 
 class Session:
@@ -41,7 +48,6 @@ class Session:
         self.threads = config.threads or target.hardware.cores
         self.target_key = target_key(target.tvm)
         self.run = ""
-        self.problems: list[str] = []
         self._callbacks = callbacks
         tasks = extract_tasks(model)
         chosen = set(config.select([task.name for task in tasks]))
@@ -57,6 +63,7 @@ class Session:
         self.rng = np.random.default_rng(config.seed)
         self.ranker = Ranker(self.threads, config.seed)
         self._spaces: dict[str, Space] = {}
+        self._defaults: dict[str, Candidate] = {}
         self._strategies: dict[str, Strategy] = {}
         self._entries = {entry.key: entry for entry in entries}
 
@@ -74,13 +81,23 @@ class Session:
         key = member.workload.key
         if key not in self._spaces:
             rules = [Path(rule) for rule in self.config.rules]
-            self._spaces[key] = build_space(member.workload, self.target, rules)
+            space = self._spaces[key] = build_space(member.workload, self.target, rules)
+            self._report_problems(member, space)
         return self._spaces[key]
 
-    def default_key(self, entry: Entry) -> str | None:
-        """Identity of the program a task's leader has without tuning."""
-        default = self.space(entry.group.leader).default()
-        return None if default is None else default.key
+    def _report_problems(self, member: Member, space: Space) -> None:
+        """Say what the user's own rules could not do; ours and TVM's decline as they like."""
+        own = {Path(rule).stem for rule in self.config.rules}
+        for problem in space.problems:
+            if problem.rule.split("/")[0] in own:
+                self.emit(Warned(f"rule {problem.rule} failed on {member.task.name}: {problem.message}"))
+
+    def default(self, member: Member) -> Candidate:
+        """The program a task has without tuning; it needs no space, and most tasks get no further."""
+        key = member.workload.key
+        if key not in self._defaults:
+            self._defaults[key] = default_candidate(member.workload, self.target)
+        return self._defaults[key]
 
     def strategy(self, entry: Entry) -> Strategy:
         """The search of a task, reminded of what the store has about it."""
@@ -89,6 +106,11 @@ class Session:
             made = self._strategies[entry.key] = Evolve(space, self.ranker, self.rng, self.threads)
             made.observe(self._remembered(space))
         return self._strategies[entry.key]
+
+    def learn(self, entry: Entry, measured: Sequence[tuple[Candidate, Measurement]]) -> None:
+        """Tell a task's search what was measured; one that has not begun yet will read it in the store."""
+        if entry.key in self._strategies:
+            self._strategies[entry.key].observe(measured)
 
     def save_state(self) -> None:
         """Store what a later process needs to go on here."""
@@ -110,21 +132,18 @@ class Session:
     def recall(self) -> None:
         """Enter what the store already knows: times of every task, and the trials of a resumed run."""
         for entry in self.ledger.entries:
-            mine = 0
-            default = self.default_key(entry)
             for trial in self.records.trials(entry.key, self.target_key):
                 if trial.tvm != self.records.tvm_version:
                     continue
                 if trial.run == self.run:
-                    mine += 1
                     self._recall_own(entry, trial)
-                if trial.ok and trial.candidate == default:
+                if trial.ok and trial.candidate == self.default(entry.group.leader).key:
                     entry.default_seconds = trial.seconds
             best = self.records.best(entry.key, self.target_key)
             if best is not None:
                 entry.best_seconds, entry.sketch = best.seconds, best.sketch
             progress = self.scheduler.tasks[entry.key]
-            progress.trials, progress.best = mine, entry.best_seconds
+            progress.trials, progress.best = entry.trials, entry.best_seconds
         self.budget.resume(self.ledger.trials, 0.0)
 
     def _recall_own(self, entry: Entry, trial: Trial) -> None:
@@ -148,9 +167,13 @@ class Session:
         for trial in (*best, *newest):
             try:
                 candidate = space.replay(trial.trace, trial.sketch)
-            except Exception as error:  # a record of a rule that has changed since
-                self.problems.append(f"record {trial.id} of {key} cannot be replayed: {error}")
+            except Exception as error:  # a damaged record, or one that needs what is not installed any more
+                self.emit(Warned(f"record {trial.id} of {key} cannot be replayed: {_last_line(error)}"))
                 continue
             failure = None if trial.failure is None else Failure(trial.failure)
             found.append((candidate, Measurement(trial.seconds, failure=failure, cut_short=trial.cut_short)))
         return found
+
+
+def _last_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]

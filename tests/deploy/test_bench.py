@@ -79,17 +79,17 @@ def test_a_dying_engine_is_reported(library, tmp_path):
     job = engines.Job("onnxruntime", str(library), "none.onnx", 1, str(tmp_path / "x"), str(tmp_path / "y"))
     with (
         pytest.raises(EngineError, match="engine onnxruntime failed: cannot read array file"),
-        benches._Worker(job, "tpo"),
+        benches._Worker(job, "onnxruntime"),
     ):
         pass
     save_npz(tmp_path / "x", {"nonsense": np.ones(3)})
     job = engines.Job("tpo", str(library), "", 1, str(tmp_path / "x"), str(tmp_path / "y"))
-    with pytest.raises(EngineError, match="no such input"), benches._Worker(job, "tpo"):
+    with pytest.raises(EngineError, match="no such input"), benches._Worker(job, "onnxruntime"):
         pass
     job = engines.Job("nonsense", str(library), "", 1, str(tmp_path / "x"), str(tmp_path / "y"))
     with (
         pytest.raises(EngineError, match=r"ended with code 1, saying: KeyError"),
-        benches._Worker(job, "tpo"),
+        benches._Worker(job, "onnxruntime"),
     ):
         pass
 

@@ -3,8 +3,8 @@
 A sample is one call with cold caches, and has a reading of a reference kernel on either side. The
 reference kernel is slower than usual exactly when something else is at work: another process, or
 another virtual machine on the same cores. Such samples are set aside; a candidate's time is the median
-of the undisturbed ones. Where there are none, because the machine as a whole has become slower, times
-are corrected by as much as the reference kernel's are.
+of the undisturbed ones. Where there are none, the least disturbed have to do; and when the reference
+kernel has been slower for a while, the machine as a whole is, and times are corrected by as much.
 """
 
 from __future__ import annotations
@@ -43,11 +43,12 @@ _CERTAINLY = 1.5
 # What the reference kernel usually takes is the lowest twentieth of so many readings.
 _READINGS, _USUAL = 2000, 0.05
 _FIRST_READINGS = 100
+_LATELY = 150
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Undisturbed samples of one candidate, or all there are; `drift` corrects them where none were."""
+    """Undisturbed samples of one candidate, or the least disturbed; `drift` corrects a lasting slowness."""
 
     samples: tuple[float, ...]
     drift: float = 1.0
@@ -135,8 +136,12 @@ class Clock:
         quiet = self._quiet(samples)
         if len(quiet) >= TOO_FEW:
             return Timing(tuple(quiet))
-        everything = tuple(sample.seconds for sample in samples)
-        return Timing(everything, float(np.median(everything)) / self._corrected(samples))
+        # The least disturbed there are. Only a slowness that lasts is corrected: a reading or two beside
+        # a sample have more noise in them than what they would correct.
+        ordered = sorted(samples, key=lambda sample: max(sample.before, sample.after))
+        least = tuple(sample.seconds for sample in ordered[: max(1, len(ordered) // 3)])
+        lately = float(np.quantile(list(self._readings)[-_LATELY:], 0.25))
+        return Timing(least, max(1.0, lately / self.baseline))
 
 
 def half_width(samples: Sequence[float]) -> float:

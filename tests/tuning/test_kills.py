@@ -43,6 +43,8 @@ class Tuner:
                 cwd=self.folder,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
+                # Whoever runs the tests in the background has Ctrl-C ignored, and children inherit that.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
         self.started += 1
 

@@ -154,3 +154,23 @@ def test_python_returns_the_open_store_and_compile_takes_it(tmp_path: Path) -> N
         manifest = tpo.compile(path, tmp_path / "chain.so", threads=2, records=records)
     assert all(function.tuned for function in manifest.functions)
     assert isinstance(seen[-1], RunFinished)
+
+
+def test_a_new_leader_is_confirmed_beside_those_confirmed_before(model: Model, tmp_path: Path) -> None:
+    from tpo.measure import Measurement
+    from tpo.records.record import StoredCandidate
+    from tpo.tuning.confirm import _leaders
+    from tpo.tuning.run import _recorded
+    from tpo.tuning.session import Session
+
+    with Records.open(tmp_path / "run.db") as records:
+        session = Session(model, TARGET, settings(), records)
+        entry = session.ledger.entries[0]
+        with _recorded(session, resume=False):
+            for number, seconds in enumerate((3.0, 4.0, 5.0, 1.0)):
+                found = StoredCandidate(f"{number:016x}", "made/up", "[[],[]]")
+                measured = Measurement(seconds, samples=(seconds,))
+                trial = records.add(session.run, entry.key, session.target_key, found, measured)
+                if seconds > 1:
+                    records.confirm(trial, measured)
+            assert [trial.seconds for trial, _ in _leaders(session, entry)] == [1.0, 3.0]

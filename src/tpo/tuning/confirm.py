@@ -67,12 +67,16 @@ def _confirm_some(session: Session, runner: Runner, entries: list[Entry]) -> Non
 
 
 def _leaders(session: Session, entry: Entry) -> list[tuple[Trial, Candidate]]:
-    """The best recorded candidates of a task, and its default schedule whatever its time."""
-    trials = session.records.top(entry.key, session.target_key, session.config.confirm)
+    """The fastest recorded candidates of a task, confirmed before or not, and its default in any case."""
     default = session.default(entry.group.leader).key
-    if all(trial.candidate != default for trial in trials):
-        recorded = session.records.trials(entry.key, session.target_key)
-        trials += [trial for trial in recorded if trial.candidate == default and trial.ok][:1]
+    recorded = [
+        trial
+        for trial in session.records.trials(entry.key, session.target_key)
+        if trial.seconds is not None and not trial.cut_short and trial.tvm == session.records.tvm_version
+    ]
+    fastest = sorted(recorded, key=lambda trial: trial.seconds or 0.0)
+    trials = fastest[: session.config.confirm]
+    trials += [trial for trial in fastest[session.config.confirm :] if trial.candidate == default]
     space = session.space(entry.group.leader)
     return [(trial, space.replay(trial.trace, trial.sketch)) for trial in trials]
 

@@ -25,7 +25,7 @@ from tpo.frontend.model import Model, TensorSpec
 from tpo.hardware import Hardware
 from tpo.records import Records
 from tpo.schedule import schedule_module
-from tpo.targets import Target
+from tpo.targets import Target, for_compiling
 from tpo.tasks import count_calls, describe, operators_of
 
 T = relax.transform
@@ -112,7 +112,7 @@ def build(module: Any, target: Target, library: Path, name: str) -> None:
     """Generate code for the scheduled module and link it into a shared library."""
     vector_math.register()
     try:
-        executable = tvm.compile(module, target.tvm)
+        executable = tvm.compile(module, for_compiling(target.tvm))
     except Exception as error:  # TVM raises many kinds; none of them is the user's doing
         raise CompileError(name=name, why=str(error).strip().splitlines()[-1]) from error
     try:

@@ -2,9 +2,10 @@
 
 A sample is one call with cold caches, and has a reading of a reference kernel on either side. The
 reference kernel is slower than usual exactly when something else is at work: another process, or
-another virtual machine on the same cores. Such samples are set aside; a candidate's time is the median
-of the undisturbed ones. Where there are none, the least disturbed have to do; and when the reference
-kernel has been slower for a while, the machine as a whole is, and times are corrected by as much.
+another virtual machine on the same cores. Such samples are set aside. What is left is still only ever
+disturbed in one direction, so a candidate's time is the lower quartile, not the median. Where no sample
+is undisturbed, the least disturbed have to do; and when the reference kernel has been slower for a
+while, the machine as a whole is, and times are corrected by as much.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.stats import binom
 
 
 class Sample(NamedTuple):
@@ -30,18 +32,21 @@ class Sample(NamedTuple):
 Run = Callable[[int], Sequence[Sample]]  # so many samples
 Probe = Callable[[], float]  # one reading of the reference kernel
 
+QUARTILE = 0.25  # of the samples lie below a candidate's time
 SAMPLES_AT_ONCE = 6
-ENOUGH, PLENTY = 7, 24  # undisturbed samples, for a steady candidate and for any
+ENOUGH, PLENTY = 12, 24  # undisturbed samples, for a steady candidate and for any
 TOO_FEW = 3
-# The reference kernel may be this much slower than usual in a moment that counts as undisturbed.
-QUIET = 1.10
-LONGEST_SAMPLING = 0.5
-# Certainly this much slower than the best is enough to know of a candidate.
-NO_LEADER = 1.15
+# The reference kernel may be this much slower than usual in a moment that counts as undisturbed. It is
+# plain arithmetic: where it loses three hundredths, kernels that read memory lose a quarter.
+QUIET = 1.03
+LONGEST_SAMPLING = 1.0
+# This much slower than the best is enough to know of a candidate: leaders are confirmed in the end anyway.
+NO_LEADER = 1.05
 # A first call is slow for reasons of its own: only this far beyond a limit is it conclusive.
 _CERTAINLY = 1.5
-# What the reference kernel usually takes is the lowest twentieth of so many readings.
-_READINGS, _USUAL = 2000, 0.05
+# What the reference kernel usually takes is the lowest twentieth of the latest readings: few enough to
+# follow a machine that changes its clock rate, enough to span a neighbour's burst of work.
+_READINGS, _USUAL = 400, 0.05
 _FIRST_READINGS = 100
 _LATELY = 150
 
@@ -57,11 +62,15 @@ class Timing:
     @property
     def seconds(self) -> float:
         """The time on an undisturbed machine."""
-        return float(np.median(self.samples)) / self.drift
+        return float(np.quantile(self.samples, QUARTILE)) / self.drift
 
 
 class Clock:
-    """Times candidates on a machine that is never quite its own."""
+    """Times candidates on a machine that is never quite its own.
+
+    `usual` is what the reference kernel takes these days in undisturbed moments, `baseline` the least
+    that this has ever been.
+    """
 
     def __init__(
         self,
@@ -72,13 +81,9 @@ class Clock:
     ) -> None:
         self._confidence = confidence
         self._now = now
-        self._known = math.inf if baseline is None else baseline
         self._readings = deque((probe() for _ in range(_FIRST_READINGS)), _READINGS)
-
-    @property
-    def baseline(self) -> float:
-        """What the reference kernel takes when nobody disturbs, as far as was ever seen."""
-        return min(self._known, float(np.quantile(self._readings, _USUAL)))
+        self.usual = float(np.quantile(self._readings, _USUAL))
+        self.baseline = self.usual if baseline is None else min(self.usual, baseline)
 
     def time(self, run: Run, first: float, best: float = math.inf, hopeless: float = math.inf) -> Timing:
         """Time a candidate whose very first call took `first`.
@@ -116,10 +121,12 @@ class Clock:
     def _take(self, run: Run, count: int) -> Sequence[Sample]:
         taken = run(count)
         self._readings.extend(sample.before for sample in taken)
+        self.usual = float(np.quantile(self._readings, _USUAL))
+        self.baseline = min(self.baseline, self.usual)
         return taken
 
     def _quiet(self, samples: Sequence[Sample]) -> list[float]:
-        limit = QUIET * self.baseline
+        limit = QUIET * self.usual
         return [sample.seconds for sample in samples if max(sample.before, sample.after) <= limit]
 
     def _settled(self, samples: Sequence[Sample]) -> bool:
@@ -129,30 +136,30 @@ class Clock:
 
     def _corrected(self, samples: Sequence[Sample]) -> float:
         """The time that disturbed samples hint at: each against the reference kernel beside it."""
-        usual = self.baseline
-        return float(np.median([s.seconds * 2 * usual / (s.before + s.after) for s in samples]))
+        hints = [s.seconds * self.baseline / min(s.before, s.after) for s in samples]
+        return float(np.quantile(hints, QUARTILE))
 
     def _timing(self, samples: Sequence[Sample]) -> Timing:
-        quiet = self._quiet(samples)
-        if len(quiet) >= TOO_FEW:
-            return Timing(tuple(quiet))
-        # The least disturbed there are. Only a slowness that lasts is corrected: a reading or two beside
-        # a sample have more noise in them than what they would correct.
-        ordered = sorted(samples, key=lambda sample: max(sample.before, sample.after))
-        least = tuple(sample.seconds for sample in ordered[: max(1, len(ordered) // 3)])
-        lately = float(np.quantile(list(self._readings)[-_LATELY:], 0.25))
-        return Timing(least, max(1.0, lately / self.baseline))
+        chosen, slowness = self._quiet(samples), self.usual / self.baseline
+        if len(chosen) < TOO_FEW:
+            # The least disturbed there are, corrected by what most of the time was like: a reading or two
+            # beside a sample have more noise in them than what they would correct.
+            ordered = sorted(samples, key=lambda sample: max(sample.before, sample.after))
+            chosen = [sample.seconds for sample in ordered[: max(1, len(ordered) // 3)]]
+            lately = list(self._readings)[-_LATELY:]
+            slowness = float(np.quantile(lately, QUARTILE)) / self.baseline
+        return Timing(tuple(chosen), slowness if slowness > QUIET else 1.0)
 
 
 def half_width(samples: Sequence[float]) -> float:
-    """Half the width of the median's 95 % confidence interval, relative to the median.
+    """Half the width of the lower quartile's 95 % confidence interval, relative to the quartile.
 
-    The spread is estimated from the median absolute deviation, which a few odd samples leave alone.
+    The interval lies between two of the sorted samples, whatever their distribution.
 
-    >>> round(half_width([1.0, 1.0, 1.0, 5.0, 1.0]), 3)
+    >>> half_width([1.0] * 9 + [1.2, 3.0, 5.0])
     0.0
     """
-    values = np.asarray(samples)
-    median = float(np.median(values))
-    deviation = 1.4826 * float(np.median(np.abs(values - median)))
-    return 1.96 * 1.2533 * deviation / math.sqrt(len(values)) / median
+    low, high = (int(rank) for rank in binom.ppf([0.025, 0.975], len(samples), QUARTILE))
+    ordered = sorted(samples)
+    quartile = float(np.quantile(ordered, QUARTILE))
+    return (ordered[min(high, len(ordered) - 1)] - ordered[max(low - 1, 0)]) / 2 / quartile

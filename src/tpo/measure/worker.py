@@ -27,6 +27,7 @@ from tpo.measure.kernels import Kernel, Surroundings
 from tpo.measure.packing import SplitKernel, split_kernel, written_parameters
 from tpo.measure.protocol import Build, Compare, Outcome, Reference, Reply, Request, Time, WorkerOptions
 from tpo.measure.timing import Clock, Run
+from tpo.targets import for_compiling
 from tpo.threads import size_worker_pool
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
@@ -84,7 +85,7 @@ class Worker:
 
     def __init__(self, options: WorkerOptions) -> None:
         self._options = options
-        self._target = tvm.target.Target(options.target)
+        self._target = for_compiling(options.target)
         self._kernels: dict[int, Kernel] = {}
         self._arrays: dict[str, Arrays] = {}
         self._clock: Clock | None = None

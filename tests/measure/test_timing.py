@@ -88,7 +88,8 @@ def test_a_machine_that_became_slower_is_noticed_and_corrected() -> None:
     machine = Machine()
     watch = machine.clock()
     machine.slowness = 1.25
-    timing = watch.time(machine.program(2e-3), 2e-3)
+    first, _, timing = (watch.time(machine.program(2e-3), 2e-3) for _ in range(3))
+    assert first.seconds == pytest.approx(2.5e-3)  # it may be a burst of somebody else's work
     assert timing.drift == pytest.approx(1.25)
     assert timing.seconds == pytest.approx(2e-3)
     assert timing.samples[0] == pytest.approx(2.5e-3)
@@ -96,9 +97,25 @@ def test_a_machine_that_became_slower_is_noticed_and_corrected() -> None:
 
 def test_sampling_ends_although_nothing_is_ever_undisturbed() -> None:
     machine = Machine()
-    watch = machine.clock(baseline=USUAL / 2)
-    timing = watch.time(machine.program(1e-3), 1e-3)
-    assert machine.now < 2 * LONGEST_SAMPLING and timing.drift == pytest.approx(2.0)
+    watch = machine.clock()
+    machine.slowness = 1.25
+    timing = watch.time(machine.program(20e-3), 20e-3)
+    assert LONGEST_SAMPLING < machine.now < 2 * LONGEST_SAMPLING and timing.samples
+
+
+@pytest.mark.parametrize("disturbance", [0.3, 0.9, 1.0])
+def test_no_disturbance_makes_a_candidate_look_faster_than_it_is(disturbance: float) -> None:
+    machine = Machine(noise=0.01)
+    watch = machine.clock()
+    machine._disturbance = disturbance
+    for _ in range(4):
+        assert watch.time(machine.program(1e-3), 1e-3).seconds > 0.99e-3
+
+
+def test_a_lasting_slowness_known_from_another_worker_is_corrected() -> None:
+    machine = Machine()
+    timing = machine.clock(baseline=USUAL / 2).time(machine.program(1e-3), 1e-3)
+    assert timing.drift == pytest.approx(2.0)
 
 
 def test_hopeless_candidates_are_not_called_again() -> None:

@@ -5,7 +5,7 @@ reference kernel is slower than usual exactly when something else is at work: an
 another virtual machine on the same cores. Such samples are set aside. What is left is still only ever
 disturbed in one direction, so a candidate's time is the lower quartile, not the median. Where no sample
 is undisturbed, the least disturbed have to do; and when the reference kernel has been slower for a
-while, the machine as a whole is, and times are corrected by as much.
+while even at its best, the machine as a whole is, and times are corrected by as much.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ _CERTAINLY = 1.5
 # follow a machine that changes its clock rate, enough to span a neighbour's burst of work.
 _READINGS, _USUAL = 400, 0.05
 _FIRST_READINGS = 100
-_LATELY = 150
 
 
 @dataclass(frozen=True)
@@ -140,14 +139,13 @@ class Clock:
         return float(np.quantile(hints, QUARTILE))
 
     def _timing(self, samples: Sequence[Sample]) -> Timing:
-        chosen, slowness = self._quiet(samples), self.usual / self.baseline
+        chosen = self._quiet(samples)
         if len(chosen) < TOO_FEW:
-            # The least disturbed there are, corrected by what most of the time was like: a reading or two
-            # beside a sample have more noise in them than what they would correct.
             ordered = sorted(samples, key=lambda sample: max(sample.before, sample.after))
             chosen = [sample.seconds for sample in ordered[: max(1, len(ordered) // 3)]]
-            lately = list(self._readings)[-_LATELY:]
-            slowness = float(np.quantile(lately, QUARTILE)) / self.baseline
+        # Only what even the best moments have lost is corrected: a time that is too high costs a candidate
+        # its chance, one that is too low is believed to be the best of all and leads the search astray.
+        slowness = self.usual / self.baseline
         return Timing(tuple(chosen), slowness if slowness > QUIET else 1.0)
 
 

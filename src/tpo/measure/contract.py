@@ -46,7 +46,7 @@ class Measurement:
 
     `seconds` is its time, corrected for the machine's drift, and `samples` the uncorrected times behind
     it; a candidate that was `cut_short`, because it is far slower than the best, has a rough time.
-    `drift` is how much slower than at the runner's start the machine was (1.1: by a tenth). `error` is
+    `drift` is how much slower than ever before the machine was (1.1: by a tenth). `error` is
     the largest difference from the reference, relative to its largest value.
     """
 

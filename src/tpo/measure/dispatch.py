@@ -29,7 +29,6 @@ class Done:
     worker: WorkerProcess
     outcomes: tuple[Outcome, ...]
     number: int = 0
-    baseline: float | None = None
     seconds: float = 0.0
 
 
@@ -99,4 +98,4 @@ def _receive(worker: WorkerProcess, job: Job | None) -> Done:
         failure = Failure.OUT_OF_MEMORY if memory else Failure.CRASH
         return Done(tag, worker, (Outcome(failure, str(error)),), number)
     worker.ready = True
-    return Done(tag, worker, reply.outcomes, number, reply.baseline, reply.seconds)
+    return Done(tag, worker, reply.outcomes, number, reply.seconds)

@@ -84,7 +84,6 @@ class LocalRunner(Runner):
         )
         self._workers = [WorkerProcess(settings) for _ in range(options.workers or available_cores())]
         self._problems: dict[str, str] = {}  # of references, by workload key; "" when there is none
-        self._baseline: float | None = None
         self._last_number = 0
         self._finish = weakref.finalize(self, _clean_up, self._workers, self._folder, os.getpid())
 
@@ -188,9 +187,8 @@ class LocalRunner(Runner):
     def _compare_built(self, built: list[_Built]) -> list[Measurement] | None:
         if not all(item.alive for item in built):
             return None
-        request = Compare(tuple(item.number for item in built), self._baseline)
+        request = Compare(tuple(item.number for item in built))
         done = ask(built[0].worker, Job(None, request), self._options.run_timeout * len(built))
-        self._baseline = done.baseline or self._baseline
         if len(done.outcomes) != len(built):
             return None
         return [
@@ -211,9 +209,8 @@ class LocalRunner(Runner):
         return _Built(done.tag, done.number, done.worker, done.worker.generation, done.seconds)
 
     def _time(self, item: _Built, best: float) -> Measurement:
-        job = Job(item.position, Time(item.number, best, self._baseline))
+        job = Job(item.position, Time(item.number, best))
         done = ask(item.worker, job, self._options.run_timeout)
-        self._baseline = done.baseline or self._baseline
         return _measurement(done.outcomes[0], item.build_seconds, done.seconds)
 
     def _replace_worn_out(self) -> None:

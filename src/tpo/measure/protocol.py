@@ -44,7 +44,6 @@ class Time:
 
     number: int
     best: float
-    baseline: float | None
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,6 @@ class Compare:
     """Run, check and time candidates against each other; forget them afterwards."""
 
     numbers: tuple[int, ...]
-    baseline: float | None
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,6 @@ class Reply:
     """A worker's answer: one outcome for each candidate asked about, and how large the worker has become."""
 
     outcomes: tuple[Outcome, ...]
-    baseline: float | None = None
     resident_bytes: int = 0
     seconds: float = field(default=0.0)
 

@@ -75,14 +75,13 @@ class Clock:
         self,
         probe: Probe,
         confidence: float,
-        baseline: float | None = None,
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._confidence = confidence
         self._now = now
         self._readings = deque((probe() for _ in range(_FIRST_READINGS)), _READINGS)
         self.usual = float(np.quantile(self._readings, _USUAL))
-        self.baseline = self.usual if baseline is None else min(self.usual, baseline)
+        self.baseline = self.usual
 
     def time(self, run: Run, first: float, best: float = math.inf, hopeless: float = math.inf) -> Timing:
         """Time a candidate whose very first call took `first`.
@@ -124,13 +123,13 @@ class Clock:
         self.baseline = min(self.baseline, self.usual)
         return taken
 
-    def _quiet(self, samples: Sequence[Sample]) -> list[float]:
+    def _quiet(self, samples: Sequence[Sample]) -> list[Sample]:
         limit = QUIET * self.usual
-        return [sample.seconds for sample in samples if max(sample.before, sample.after) <= limit]
+        return [sample for sample in samples if max(sample.before, sample.after) <= limit]
 
     def _settled(self, samples: Sequence[Sample]) -> bool:
         quiet = self._quiet(samples)
-        steady = len(quiet) >= ENOUGH and half_width(quiet) <= self._confidence
+        steady = len(quiet) >= ENOUGH and half_width([s.seconds for s in quiet]) <= self._confidence
         return steady or len(quiet) >= PLENTY
 
     def _corrected(self, samples: Sequence[Sample]) -> float:
@@ -142,11 +141,12 @@ class Clock:
         chosen = self._quiet(samples)
         if len(chosen) < TOO_FEW:
             ordered = sorted(samples, key=lambda sample: max(sample.before, sample.after))
-            chosen = [sample.seconds for sample in ordered[: max(1, len(ordered) // 3)]]
-        # Only what even the best moments have lost is corrected: a time that is too high costs a candidate
-        # its chance, one that is too low is believed to be the best of all and leads the search astray.
-        slowness = self.usual / self.baseline
-        return Timing(tuple(chosen), slowness if slowness > QUIET else 1.0)
+            chosen = ordered[: max(1, len(ordered) // 3)]
+        # Only what these samples and even the best moments lately have lost is corrected: a time that is
+        # too high costs a candidate its chance, one that is too low leads the whole search astray.
+        beside = float(np.median([min(sample.before, sample.after) for sample in chosen]))
+        slowness = min(self.usual, beside) / self.baseline
+        return Timing(tuple(sample.seconds for sample in chosen), slowness if slowness > QUIET else 1.0)
 
 
 def half_width(samples: Sequence[float]) -> float:

@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -88,16 +89,14 @@ class Worker:
         self._target = for_compiling(options.target)
         self._kernels: dict[int, Kernel] = {}
         self._arrays: dict[str, Arrays] = {}
-        self._clock: Clock | None = None
         self._surroundings = Surroundings(self._target, options.threads)
 
     def answer(self, request: Request) -> Reply:
         """Do what a request asks; whatever it raises is a failed outcome."""
         started = time.perf_counter()
         outcomes = self._do(request)
-        baseline = self._clock.baseline if self._clock is not None else None
         resident = psutil.Process().memory_info().rss
-        return Reply(outcomes, baseline, resident, time.perf_counter() - started)
+        return Reply(outcomes, resident, time.perf_counter() - started)
 
     def _do(self, request: Request) -> tuple[Outcome, ...]:
         match request:
@@ -151,11 +150,10 @@ class Worker:
         return Outcome()
 
     def _time(self, request: Time) -> Outcome:
-        clock = self._ready_clock(request.baseline)
         run = self._run(self._kernels[request.number])
         if run.wrong:
             return Outcome(Failure.WRONG_RESULT, run.wrong, error=run.error)
-        timing = clock.time(run.evaluator, run.seconds, request.best, self._options.hopeless)
+        timing = self._clock.time(run.evaluator, run.seconds, request.best, self._options.hopeless)
         return Outcome(
             samples=timing.samples, drift=timing.drift, cut_short=timing.cut_short, error=run.error
         )
@@ -173,7 +171,7 @@ class Worker:
 
         for number in request.numbers:
             outcomes[number] = self._guard(Failure.RUN_ERROR, prepare, number)
-        timings = self._ready_clock(request.baseline).compare([run.evaluator for run in runs.values()])
+        timings = self._clock.compare([run.evaluator for run in runs.values()])
         for (number, run), timing in zip(runs.items(), timings, strict=True):
             outcomes[number] = Outcome(samples=timing.samples, drift=timing.drift, error=run.error)
         for number in request.numbers:
@@ -195,10 +193,10 @@ class Worker:
             self._arrays[key] = Arrays(*data.load(self._options.folder / key))
         return self._arrays[key]
 
-    def _ready_clock(self, baseline: float | None) -> Clock:
-        if self._clock is None:
-            self._clock = Clock(self._surroundings.read, self._options.confidence, baseline)
-        return self._clock
+    @cached_property
+    def _clock(self) -> Clock:
+        """Made at the first request for times: its first readings need a machine of their own."""
+        return Clock(self._surroundings.read, self._options.confidence)
 
 
 def _says_out_of_memory(message: str) -> bool:

@@ -33,11 +33,11 @@ def tune_model(
     """Tune a model's functions into a store; an interruption leaves a run that can be resumed."""
     session = Session(model, target, config, records, callbacks)
     with _recorded(session, resume), _runner(session) as runner:
-        search(session, runner)
+        exhausted = search(session, runner)
         confirm(session, runner)
     finished = RunFinished(
         run=session.run,
-        status="finished" if session.budget.allows(1) == 0 else "nothing left to improve",
+        status="nothing left to improve" if exhausted else "finished",
         trials=session.ledger.trials,
         failures=dict(session.ledger.failures),
         elapsed=session.budget.elapsed,
@@ -49,12 +49,12 @@ def tune_model(
     return finished
 
 
-def search(session: Session, runner: Runner) -> None:
-    """Measure batch after batch until the budget, or every task, is used up."""
+def search(session: Session, runner: Runner) -> bool:
+    """Measure batch after batch until the budget is used up; True if all tasks were before that."""
     while session.budget.allows(1, seconds_to_confirm(session)):
         turns = session.scheduler.turns()
         if not turns:
-            return
+            return session.budget.allows(1) > 0
         proposals: list[tuple[Entry, Candidate]] = []
         for key, count in turns:
             entry = session.entry(key)
@@ -75,6 +75,7 @@ def search(session: Session, runner: Runner) -> None:
                     trials_done=ledger.trials,
                 )
             )
+    return False
 
 
 def _propose(session: Session, entry: Entry, count: int) -> list[Candidate]:

@@ -9,15 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 from tpo.hardware import Hardware
-from tpo.schedule import analysis, moves
+from tpo.lang import analysis, decline, rule
+from tpo.schedule import moves
 
 
-def schedule(sch: Any, hw: Hardware) -> bool:
-    """Schedule the function if every block of it is injective; False if one is not."""
+@rule(target="cpu", on="function", when=analysis.is_fresh)
+def elementwise(sch: Any, root: Any, hw: Hardware) -> None:
+    """Make one pass over the output, vectorised and parallel."""
     if not all(analysis.is_injective(sch, block) for block in analysis.blocks(sch)):
-        return False
+        decline("one of its blocks is a reduction")
     for block in analysis.blocks(sch):
         moves.try_inline(sch, block)
     for block in analysis.blocks(sch):
         moves.elementwise(sch, block, hw)
-    return True

@@ -16,58 +16,48 @@ import math
 from typing import Any
 
 from tpo.hardware import Hardware, dtype_bytes
-from tpo.schedule import analysis, moves, tiles
+from tpo.lang import analysis, decline, fork, rule
+from tpo.schedule import moves, tiles
 from tpo.schedule.tiles import Tile
 
 MAX_VECTORS = 4
-CHUNKS_PER_CORE = 8  # where a search starts from
 ROWS_PER_WIDTH = 2  # tiles of the same columns that are tried
 
 
-def choices(sch: Any, hw: Hardware) -> list[dict[str, int]]:
-    """Register tiles, the most promising first; none where the copy of the input would not stay in cache."""
+@rule(target="cpu", on="function", when=analysis.is_fresh)
+def padded_contraction(sch: Any, root: Any, hw: Hardware) -> None:
+    """Pad rows and columns up to whole register tiles."""
     anchor = analysis.single_contraction(sch)
-    roles = analysis.contraction(sch, anchor) if anchor is not None else None
+    if anchor is None:
+        decline("its work is not one contraction")
+    moves.inline_copies(sch, anchor)
+    roles = analysis.contraction(sch, anchor)
     if roles is None or not takes(sch, anchor, roles, hw):
-        return []
-    rows, columns = sizes(sch, anchor, roles)
+        decline("it has no constant weights, or the copy of its input would not stay in cache")
     dtype = str(sch.get(anchor).writes[0].source.dtype)
+    tile = fork("tile", promising_tiles(*sizes(sch, anchor, roles), dtype, hw))
+    epilogue = moves.collect_epilogue(sch, anchor)
+    matrix = sch.reindex(anchor, ("read", streamed_index(sch, anchor, roles)))
+    tiles.flatten_rows(sch, anchor, epilogue, roles)
+    if not flatten_matrix(sch, matrix, len(roles.rows), analysis.iter_extents(sch, epilogue)[0]):
+        decline("the rows of its input are not those of its output")
+    axes = len(analysis.iter_extents(sch, anchor))
+    sch.pad_einsum(anchor, [tile.rows, tile.columns, *[1] * (axes - 2)])
+    absorb_padding(sch, anchor, epilogue, matrix, roles, tile)
+    init = tiles.tile_loops(sch, anchor, epilogue, tile.rows, tile, hw)
+    for block in analysis.blocks_except(sch, anchor, epilogue, init):
+        moves.elementwise(sch, block, hw)
+
+
+def promising_tiles(rows: int, columns: int, dtype: str, hw: Hardware) -> list[Tile]:
+    """The best looking tiles of every width, the most promising first."""
     ranked = tiles.padded_tiles(rows, columns, dtype, hw)
     best = [
         tile
         for vectors in range(1, MAX_VECTORS + 1)
         for tile in [tile for tile in ranked if tile.vectors == vectors][:ROWS_PER_WIDTH]
     ]
-    best.sort(key=ranked.index)
-    return [{"lanes": tile.lanes, "vectors": tile.vectors, "rows": tile.rows} for tile in best]
-
-
-def schedule(sch: Any, hw: Hardware, lanes: int = 0, vectors: int = 0, rows: int = 0) -> bool:
-    """Schedule the function with the given tile, or the best looking one; False if it is not for us."""
-    anchor = analysis.single_contraction(sch)
-    if anchor is None:
-        return False
-    moves.inline_copies(sch, anchor)
-    roles = analysis.contraction(sch, anchor)
-    if roles is None or not takes(sch, anchor, roles, hw):
-        return False
-    dtype = str(sch.get(anchor).writes[0].source.dtype)
-    tile = Tile(lanes, vectors, rows)
-    if not lanes:
-        tile = tiles.padded_tiles(*sizes(sch, anchor, roles), dtype, hw)[0]
-    epilogue = moves.collect_epilogue(sch, anchor)
-    matrix = sch.reindex(anchor, ("read", streamed_index(sch, anchor, roles)))
-    tiles.flatten_rows(sch, anchor, epilogue, roles)
-    if not flatten_matrix(sch, matrix, len(roles.rows), analysis.iter_extents(sch, epilogue)[0]):
-        return False
-    axes = len(analysis.iter_extents(sch, anchor))
-    sch.pad_einsum(anchor, [tile.rows, tile.columns, *[1] * (axes - 2)])
-    absorb_padding(sch, anchor, epilogue, matrix, roles, tile)
-    chunks = CHUNKS_PER_CORE * hw.cores
-    init = tiles.tile_loops(sch, anchor, epilogue, tile.rows, tile, chunks)
-    for block in analysis.blocks_except(sch, anchor, epilogue, init):
-        moves.elementwise(sch, block, hw)
-    return True
+    return sorted(best, key=ranked.index)
 
 
 def takes(sch: Any, anchor: Any, roles: analysis.Contraction, hw: Hardware) -> bool:

@@ -18,7 +18,8 @@ from typing import Any
 from tvm import s_tir
 
 from tpo.hardware import Hardware
-from tpo.schedule import analysis, moves
+from tpo.lang import analysis, decline, rule
+from tpo.schedule import moves
 
 # Vectors of neighbouring outputs that one step accumulates, to hide the latency of the adds.
 VECTORS = 4
@@ -26,20 +27,23 @@ MAX_UNROLL = 8  # steps of a reduction in one straight piece of code
 MAX_PARTIALS = 4  # vectors of partial results
 
 
-def schedule(sch: Any, hw: Hardware) -> bool:
-    """Schedule every block of the function by its own shape; False if nothing could be improved."""
+def is_for_us(sch: Any, root: Any) -> bool:
+    """Others have better rules; only the default schedule falls back on this one for them."""
+    reductions = [block for block in analysis.blocks(sch) if analysis.is_reduction(sch, block)]
+    return analysis.is_fresh(sch, root) and bool(reductions) and analysis.single_contraction(sch) is None
+
+
+@rule(target="cpu", on="function", when=is_for_us)
+def reduction(sch: Any, root: Any, hw: Hardware) -> None:
+    """Vectorise every block by its own shape, along kept or along summed axes."""
     for block in analysis.blocks(sch):
         if analysis.is_injective(sch, block) and not _is_shared_or_costly(sch, block):
             moves.try_inline(sch, block)
     # Listed first: scheduling one reduction may inline injective blocks that follow it.
     reductions = [block for block in analysis.blocks(sch) if analysis.is_reduction(sch, block)]
     done = sum(_schedule_reduction(sch, block, hw) for block in reductions)
-    return done + _schedule_rest(sch, hw) > 0
-
-
-def choices(sch: Any, hw: Hardware) -> list[dict[str, int]]:
-    """One structure, and none for a function that is a contraction: there are better rules for it."""
-    return [] if analysis.single_contraction(sch) is not None else [{}]
+    if done + _schedule_rest(sch, hw) == 0:
+        decline("none of its blocks has loops that could be improved")
 
 
 def _is_shared_or_costly(sch: Any, block: Any) -> bool:
@@ -75,14 +79,17 @@ def _lanes_hold_outputs(sch: Any, block: Any, hw: Hardware) -> None:
     vectors = moves.divisors(extent // lanes, moves.MAX_VECTORS)
     widths = [lanes * count for count in vectors]
     preferred = lanes * max(count for count in vectors if count <= VECTORS)
-    channel_tile, inner = sch.split(channel, [None, moves.site(sch, widths, preferred)])
+    name = str(sch.get(block).name_hint)
+    width = moves.choose(f"{name}.width", widths, preferred)
+    channel_tile, inner = sch.split(channel, [None, width])
     sch.compute_at(block, channel_tile, preserve_unit_loops=True)
     sch.set_scope(block, 0, "local")
     moves.vectorize_tail(sch, inner, lanes)
     inner = sch.get_loops(block)[-count - 1]
     *reduction, last = sch.get_loops(block)[-count:]
     extent = int(sch.get(last).extent)
-    last, unrolled = sch.split(last, [None, moves.site(sch, moves.divisors(extent, MAX_UNROLL), 1)])
+    unroll = moves.choose(f"{name}.unroll", moves.divisors(extent, MAX_UNROLL), 1)
+    last, unrolled = sch.split(last, [None, unroll])
     sch.unroll(unrolled)
     reduction = [*reduction, last]
     sch.reorder(*reduction, unrolled, inner)
@@ -100,7 +107,8 @@ def _lanes_hold_partials(sch: Any, block: Any, contiguous: int, hw: Hardware) ->
     lanes = moves.lanes_for(int(sch.get(loops[contiguous]).extent), hw.lanes(dtype))
     if lanes > 1:
         vectors = moves.divisors(int(sch.get(loops[contiguous]).extent) // lanes, MAX_PARTIALS)
-        width = moves.site(sch, [lanes * count for count in vectors], lanes)
+        name = str(sch.get(block).name_hint)
+        width = moves.choose(f"{name}.partials", [lanes * count for count in vectors], lanes)
         _, inner = sch.split(loops[contiguous], [None, width])
         partial = sch.rfactor(inner, 0)
         spatial = sch.get_loops(block)[: len(spatial)]

@@ -22,6 +22,23 @@ if TYPE_CHECKING:
     from tpo.deploy.verify import verify as verify
     from tpo.frontend.load import load_onnx as load_onnx
     from tpo.frontend.model import Model as Model
+    from tpo.lang import Choice as Choice
+    from tpo.lang import ComputeLocation as ComputeLocation
+    from tpo.lang import IntRange as IntRange
+    from tpo.lang import PartitionedTile as PartitionedTile
+    from tpo.lang import PerfectTile as PerfectTile
+    from tpo.lang import PowerOfTwo as PowerOfTwo
+    from tpo.lang import condition as condition
+    from tpo.lang import constrain as constrain
+    from tpo.lang import decline as decline
+    from tpo.lang import fork as fork
+    from tpo.lang import prior as prior
+    from tpo.lang import rule as rule
+    from tpo.lang import sample as sample
+    from tpo.lang import scope as scope
+    from tpo.lang import seed as seed
+    from tpo.lang import trace as trace
+    from tpo.lang.library import register as register
     from tpo.records import Records as Records
     from tpo.tasks import extract_tasks as extract_tasks
     from tpo.tuning import tune as tune
@@ -32,6 +49,24 @@ __version__ = "0.1.0"
 # and the workers of two artifacts to the same CPUs.
 os.environ.setdefault("TVM_BIND_THREADS", "0")
 
+_LANGUAGE = (
+    "Choice",
+    "ComputeLocation",
+    "IntRange",
+    "PartitionedTile",
+    "PerfectTile",
+    "PowerOfTwo",
+    "condition",
+    "constrain",
+    "decline",
+    "fork",
+    "prior",
+    "rule",
+    "sample",
+    "scope",
+    "seed",
+    "trace",
+)
 # Imported on first use: `tpo.load` must not pull in the compiler's frontend, nor `tpo --help` TVM.
 _HOMES = {
     "Artifact": "tpo.deploy.artifact",
@@ -45,6 +80,8 @@ _HOMES = {
     "profile": "tpo.deploy.profile",
     "tune": "tpo.tuning",
     "verify": "tpo.deploy.verify",
+    "register": "tpo.lang.library",
+    **dict.fromkeys(_LANGUAGE, "tpo.lang"),
 }
 __all__ = [*_HOMES, "__version__"]
 

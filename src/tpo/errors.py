@@ -161,7 +161,7 @@ class RuleFileError(TpoError):
     """A path given as schedule rules is missing, cannot be imported, or has no rule in it."""
 
     template = "cannot use schedule rules {path}: {why}"
-    hint = "give a Python file with schedule(sch, hw) -> bool, or a folder of such files"
+    hint = "give a Python file that defines rules with @tpo.rule(), or a folder of such files"
 
 
 class TuningInterruptedError(TpoError):

@@ -100,6 +100,33 @@ class Caches:
 
 
 @dataclass(frozen=True)
+class Gpu:
+    """One GPU as schedules see it; `sm` is CUDA's compute capability, 86 for 8.6."""
+
+    name: str
+    sm: int
+    max_threads_per_block: int
+    warp_size: int
+
+    @property
+    def has_async_copy(self) -> bool:
+        """Whether threads can copy to shared memory without waiting."""
+        return self.sm >= 80
+
+    @classmethod
+    def from_target(cls, target: Any) -> Gpu:
+        """What a TVM target for CUDA says."""
+        attributes = dict(target.attrs)
+        sm = re.fullmatch(r"sm_(\d+)\w*", str(attributes.get("arch", "")))
+        return cls(
+            str(target.kind),
+            int(sm[1]) if sm else 0,
+            int(attributes["max_threads_per_block"]),
+            int(attributes["thread_warp_size"]),
+        )
+
+
+@dataclass(frozen=True)
 class Hardware:
     """One CPU as schedules see it.
 

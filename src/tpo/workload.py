@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import relax  # noqa: F401 (registers the normalisation below)
+from tvm import relax, s_tir  # noqa: F401 (relax registers the normalisation below)
+from tvm.s_tir.schedule import _type_checker
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,21 @@ class Workload:
     def from_json(cls, text: str) -> Workload:
         """The inverse of `to_json`."""
         return cls(tvm.ir.load_json(text))
+
+
+# TVM checks the types of all arguments of all schedule primitives, and takes every annotation apart again
+# for each call: three quarters of the time of a rule. Remembered, the checks stay and cost little.
+_type_checker._dispatcher = cache(_type_checker._dispatcher)
+
+
+def schedule_of(module: Any, seed: int = 1) -> Any:
+    """A schedule of `module["main"]` that shares nothing with it.
+
+    TVM copies what it changes only along the path to it, and misses what two functions share when their
+    root block is annotated first: such a schedule would change the workload itself.
+    """
+    own = tvm.IRModule({"main": s_tir.renew_defs(module["main"])})
+    return s_tir.Schedule(own, seed=seed, error_render_level="fast")
 
 
 def structural_key(module: Any) -> str:

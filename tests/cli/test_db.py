@@ -10,10 +10,10 @@ from tvm import s_tir
 
 import tpo as package
 from support.commands import assert_refused, tpo
+from support.scheduling import schedule_by
 from tpo import targets
 from tpo.measure.contract import Failure, Measurement
 from tpo.records import Records, RunInfo, target_key
-from tpo.schedule import load_rule
 from tpo.space import Candidate
 from tpo.tasks import extract_tasks
 from tpo.workload import Workload
@@ -38,7 +38,7 @@ def matmul_model() -> onnx.ModelProto:
 
 def variant(workload: Workload, number: int) -> Candidate:
     schedule = s_tir.Schedule(workload.module)
-    assert load_rule("contraction").schedule(schedule, TARGET.hardware)
+    schedule = schedule_by("contraction", schedule, TARGET.hardware)
     schedule.annotate(schedule.get_sblock("root"), "variant", number)
     return Candidate("contraction", schedule.trace, schedule.mod)
 

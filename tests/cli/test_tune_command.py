@@ -30,7 +30,7 @@ def folder(tmp_path):
 @pytest.fixture
 def rules(folder):
     for rule in ("a.py", "b.py"):
-        (folder / rule).write_text("def schedule(sch, hw):\n    return False\n")
+        (folder / rule).write_text("import tpo\n\n@tpo.rule()\ndef idle(sch, block, hw):\n    pass\n")
 
 
 @pytest.fixture
@@ -274,7 +274,7 @@ def test_refusal_as_a_process(folder):
 
 
 def test_rules_that_do_not_load_are_refused_before_anything_is_written(tpo_inside, runs, folder):
-    for rules, why in (("missing.py", "no such file"), ("empty.py", "no function schedule")):
+    for rules, why in (("missing.py", "no such file"), ("empty.py", "defines no rule")):
         (folder / "empty.py").write_text("")
         done = tpo_inside("tune", "tiny.onnx", "--rules", rules, folder=folder)
         assert_refused(done, rules, why)

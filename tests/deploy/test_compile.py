@@ -82,7 +82,8 @@ def test_a_library_overwritten_in_place_while_loaded_is_refused(small, tmp_path)
     other = replace(tpo.load_onnx(small), module=tpo.load_onnx(small).module)
     with tpo.load(tmp_path / "m.so"):
         tpo.compile(other, tmp_path / "n.so", threads=2)
-        content = (tmp_path / "n.so").read_bytes() + b"longer"
+        longer = 1 + (tmp_path / "m.so").stat().st_size  # nothing of the old file may be left
+        content = (tmp_path / "n.so").read_bytes().ljust(longer, b" ") + b"longer"
         manifest = manifests.read(tmp_path / "n.so")
         (tmp_path / "n.so").write_bytes(content)
         library = manifests.describe_library(tmp_path / "n.so")

@@ -13,12 +13,12 @@ from tvm import s_tir
 import tpo
 from support.artifacts import two_output_model
 from support.commands import tpo as command
+from support.scheduling import schedule_by
 from tpo import targets
 from tpo.frontend.model import Model
 from tpo.measure import Measurement
 from tpo.records import Records, RunInfo, target_key
 from tpo.records.record import StoredCandidate
-from tpo.schedule import load_rule
 from tpo.space import Candidate
 from tpo.tasks import extract_tasks
 from tpo.workload import Workload
@@ -45,21 +45,21 @@ def records(tmp_path: Path) -> Iterator[Records]:
         yield opened
 
 
-def good(sch: Any) -> None:
-    assert load_rule("contraction").schedule(sch, TARGET.hardware)
+def good(sch: Any) -> Any:
+    return schedule_by("contraction", sch, TARGET.hardware)
 
 
-def imprecise(sch: Any) -> None:
+def imprecise(sch: Any) -> Any:
     """A schedule TVM is told to trust: sums are kept in half precision."""
     (block, *_) = sch.get_child_blocks(sch.get_sblock("root"))
     sch.unsafe_set_dtype(block, 0, "float16")
+    return sch
 
 
 def store(
-    records: Records, workload: Workload, apply: Callable[[Any], None], target: Any = TARGET.tvm
+    records: Records, workload: Workload, apply: Callable[[Any], Any], target: Any = TARGET.tvm
 ) -> None:
-    sch = s_tir.Schedule(workload.module)
-    apply(sch)
+    sch = apply(s_tir.Schedule(workload.module))
     info = RunInfo("small", "small.onnx", "0" * 64, target_key(target), 2, 0)
     run = records.begin_run(info)
     records.add_workload(workload, "matmul")

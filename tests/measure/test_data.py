@@ -74,3 +74,11 @@ def test_arrays_survive_the_way_to_another_process(tmp_path: Path) -> None:
     for one, other in zip(arrays, read, strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bool"])
+def test_single_numbers_are_arrays_too(dtype: str) -> None:
+    made = random_array((), dtype, RNG)
+    assert isinstance(made, np.ndarray) and made.shape == ()
+    assert difference(made, made) == (0.0, "")
+    assert difference(np.asarray(1.5, np.float32), np.asarray(1.0, np.float32))[1]

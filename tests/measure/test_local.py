@@ -14,10 +14,10 @@ import pytest
 import tvm
 from tvm import s_tir, te
 
+from support.scheduling import schedule_by
 from support.workloads import matmul
 from tpo import targets
 from tpo.measure import BuildInput, Failure, LocalRunner, MeasureOptions, Runner
-from tpo.schedule import load_rule
 from tpo.testing import faults
 from tpo.testing.runners import RunnerContract
 from tpo.workload import Workload
@@ -36,8 +36,7 @@ class TestLocalRunnerContract(RunnerContract):
 
 def default_schedule(workload: Workload) -> object:
     sch = s_tir.Schedule(workload.module)
-    assert load_rule("contraction").schedule(sch, TARGET.hardware)
-    return sch.mod
+    return schedule_by("contraction", sch, TARGET.hardware).mod
 
 
 def test_packed_weights_are_packed_before_the_timing() -> None:

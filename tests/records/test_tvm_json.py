@@ -20,13 +20,13 @@ from tvm.script import tirx as T  # noqa: N812 (the name its printed traces use)
 
 import tpo
 from support.onnx_runs import run_onnx
+from support.scheduling import schedule_by
 from tpo import targets
 from tpo.errors import TvmDatabaseError, UsageError
 from tpo.measure.contract import Failure, Measurement
 from tpo.records import Records, RunInfo, plain_tvm, target_key, tvm_json
 from tpo.records.replay import as_python, replay, uses_intrinsics
 from tpo.records.rows import pack_text
-from tpo.schedule import load_rule
 from tpo.space import Candidate
 from tpo.space.tvm_rules import register_intrinsics
 from tpo.tasks import extract_tasks
@@ -73,14 +73,14 @@ def scheduled(workload: Workload, cores: int = 1) -> Candidate:
     """The workload under the default schedule, as a search would propose it."""
     schedule = s_tir.Schedule(workload.module)
     hardware = targets.resolve("native", cores).hardware
-    assert load_rule("contraction").schedule(schedule, hardware)
+    schedule = schedule_by("contraction", schedule, hardware)
     return Candidate("contraction", schedule.trace, schedule.mod)
 
 
 def annotated(workload: Workload, number: int) -> Candidate:
     """Another program that computes the same."""
     schedule = s_tir.Schedule(workload.module)
-    load_rule("contraction").schedule(schedule, TARGET.hardware)
+    schedule = schedule_by("contraction", schedule, TARGET.hardware)
     schedule.annotate(schedule.get_sblock("root"), "number", number)
     return Candidate("annotated", schedule.trace, schedule.mod)
 

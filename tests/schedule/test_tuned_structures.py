@@ -9,31 +9,36 @@ from tvm.ir import GenericConst
 from support.converter_runs import run_module
 from support.small_workloads import WORKLOADS, relax_module
 from tpo.frontend import lower
-from tpo.schedule import analysis, load_rule, tiles
+from tpo.lang import Applied, Declined, analysis, apply_rule
+from tpo.lang.library import shipped_rule
+from tpo.schedule import schedule_function, tiles
 from tpo.targets import resolve
 
 NATIVE = resolve("native", threads=2)
 T = relax.transform
 
 
-def deployed(name: str, rule: str, choice: dict) -> tvm.IRModule:
+def function(name: str) -> tvm.IRModule:
+    functions = [f for f in relax_module(name).functions.values() if isinstance(f, tirx.PrimFunc)]
+    return tvm.IRModule({"main": functions[0]})
+
+
+def ways(name: str, rule: str, hw=NATIVE.hardware) -> list[Applied]:
+    """All ways a rule takes a workload."""
+    sch = s_tir.Schedule(function(name), seed=5)
+    return apply_rule(shipped_rule(rule), sch, sch.get_sblock("root"), hw)
+
+
+def deployed(name: str, applied: Applied) -> tvm.IRModule:
     """A workload whose function is scheduled by a rule, with its constant weights packed."""
     module = relax_module(name).clone()
     for var in module.get_global_vars():
         if isinstance(module[var], tirx.PrimFunc):
-            sch = s_tir.Schedule(tvm.IRModule({"main": module[var]}), seed=5)
-            assert load_rule(rule).schedule(sch, NATIVE.hardware, **choice)
-            module.update_func(var, sch.mod["main"])
+            module.update_func(var, applied.sch.mod["main"])
     with NATIVE.tvm:
         return tvm.transform.Sequential(
             [T.SplitLayoutRewritePreproc(), T.FoldConstant(), T.DeadCodeElimination()]
         )(module)
-
-
-def first_choices(name: str, rule: str, count: int = 2) -> list[dict]:
-    functions = [f for f in relax_module(name).functions.values() if isinstance(f, tirx.PrimFunc)]
-    sch = s_tir.Schedule(tvm.IRModule({"main": functions[0]}))
-    return load_rule(rule).choices(sch, NATIVE.hardware)[:count]
 
 
 @pytest.mark.parametrize("rule", ["contraction", "padded_contraction"])
@@ -44,37 +49,33 @@ def test_packed_at_compile_time_it_computes_the_same(name, rule):
     shape, _ = WORKLOADS[name]
     feeds = {"x": np.random.default_rng(1).standard_normal(shape).astype("float32")}
     (want,) = run_module(relax_module(name), feeds)
-    choices = first_choices(name, rule)
-    assert choices
-    for choice in choices:
-        module = deployed(name, rule, choice)
+    for applied in ways(name, rule)[:2]:
+        module = deployed(name, applied)
         weights = [arg for arg in lower.find_calls(module)[0].args[1].fields if isinstance(arg, GenericConst)]
         assert any(arg.ty.ndim == len(shape) + 1 for arg in weights), "the packed weights are a constant"
         (got,) = run_module(module, feeds)
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4, err_msg=str(choice))
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4, err_msg=applied.label)
 
 
-def test_choices_are_distinct_and_the_default_is_the_first():
+def test_structures_are_distinct_and_the_default_is_the_first():
     for name in ("conv3x3", "matmul", "conv to 40 classes"):
-        choices = first_choices(name, "contraction", count=99)
-        assert len({tuple(choice.items()) for choice in choices}) == len(choices) >= 2
-        functions = [f for f in relax_module(name).functions.values() if isinstance(f, tirx.PrimFunc)]
-        widths = []
-        for choice in ({}, choices[0]):
-            sch = s_tir.Schedule(tvm.IRModule({"main": functions[0]}))
-            assert load_rule("contraction").schedule(sch, NATIVE.hardware, **choice)
-            loops = analysis.find(tirx.For, sch.mod["main"].body)
-            widths.append({int(loop.extent) for loop in loops if loop.kind == tirx.ForKind.VECTORIZED})
+        found = ways(name, "contraction")
+        assert len({applied.label for applied in found}) == len(found) >= 2
+        default, _ = schedule_function(function(name)["main"], NATIVE.hardware)
+        widths = [vector_widths(func) for func in (default, found[0].sch.mod["main"])]
         assert widths[0] == widths[1]
 
 
+def vector_widths(func) -> set[int]:
+    loops = analysis.find(tirx.For, func.body)
+    return {int(loop.extent) for loop in loops if loop.kind == tirx.ForKind.VECTORIZED}
+
+
 def test_padding_is_declined_where_the_copy_of_the_input_would_not_stay_in_cache():
-    functions = [f for f in relax_module("conv3x3").functions.values() if isinstance(f, tirx.PrimFunc)]
     tiny = resolve("x86-64-v3").hardware.__class__(**{**vars(NATIVE.hardware), "l2_bytes": 1024})
-    for hw, found in ((NATIVE.hardware, True), (tiny, False)):
-        sch = s_tir.Schedule(tvm.IRModule({"main": functions[0]}))
-        assert bool(load_rule("padded_contraction").choices(sch, hw)) == found
-        assert load_rule("padded_contraction").schedule(sch, hw) == found
+    assert ways("conv3x3", "padded_contraction")
+    with pytest.raises(Declined, match="would not stay in cache"):
+        ways("conv3x3", "padded_contraction", tiny)
 
 
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"])

@@ -131,12 +131,13 @@ def test_only_chosen_tasks_are_tuned(model: Model, tmp_path: Path) -> None:
 def test_rules_of_the_user_are_tried(model: Model, tmp_path: Path) -> None:
     rule = tmp_path / "mine.py"
     rule.write_text(
-        "def schedule(sch, hw):\n"
-        "    block = sch.get_child_blocks(sch.get_sblock('root'))[0]\n"
-        "    loops = sch.get_loops(block)\n"
-        "    outer, inner = sch.split(loops[0], sch.sample_perfect_tile(loops[0], 2, 8))\n"
+        "from tpo import PerfectTile, rule, sample\n"
+        "from tpo.lang import analysis\n\n"
+        "@rule(on='function', when=analysis.is_fresh)\n"
+        "def mine(sch, root, hw):\n"
+        "    loops = sch.get_loops(sch.get_child_blocks(root)[0])\n"
+        "    outer, _ = sch.split(loops[0], sample('rows', PerfectTile.of(sch, loops[0], 2, 8)))\n"
         "    sch.parallel(outer)\n"
-        "    return True\n"
     )
     events: list[Event] = []
     with Records.open(tmp_path / "run.db") as records:

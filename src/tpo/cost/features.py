@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from tvm import s_tir
 from tvm.s_tir import meta_schedule as ms
 
-from tpo.schedule import analysis, moves
+from tpo.lang import analysis
+from tpo.schedule import moves
 from tpo.space import Candidate, Space
 
 _log = logging.getLogger(__name__)

@@ -62,12 +62,12 @@ def random_array(
     """
     dtype = numpy_dtype(name)
     if dtype == np.bool_:
-        return rng.integers(0, 2, shape).astype(dtype)
+        return np.asarray(rng.integers(0, 2, shape)).astype(dtype)
     if np.issubdtype(dtype, np.integer):
-        return rng.integers(1, 8, shape).astype(dtype)
+        return np.asarray(rng.integers(1, 8, shape)).astype(dtype)
     low = 0.5 if positive else -1.0
     # float32 halves the time and memory of what may be a hundred million weights.
-    values = rng.random(shape, dtype=np.float32)
+    values = np.asarray(rng.random(shape, dtype=np.float32))  # numpy has no array of shape ()
     values *= 1.0 if positive else 2.0
     values += np.float32(low)
     return values.astype(dtype, copy=False)
@@ -90,7 +90,7 @@ def difference(result: Array, reference: Array) -> tuple[float, str]:
     # In place: the two arrays may be large, and this runs for every candidate.
     exact = reference.astype(np.float64)
     with np.errstate(invalid="ignore"):  # infinity minus infinity, which is looked at below
-        errors = np.subtract(result, exact, dtype=np.float64)
+        errors = np.asarray(np.subtract(result, exact, dtype=np.float64))  # a scalar otherwise, for shape ()
     defined = np.isfinite(exact)
     strange = int(np.count_nonzero(~defined & ~_same_special(result, exact)))
     if strange:

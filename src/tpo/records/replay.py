@@ -11,7 +11,7 @@ from tvm import s_tir
 
 from tpo.hardware import target_arch
 from tpo.space.tvm_rules import register_intrinsics
-from tpo.workload import Workload
+from tpo.workload import Workload, schedule_of
 
 
 def replay(workload: Workload, trace_json: str, target: str | None = None) -> Any:
@@ -22,7 +22,7 @@ def replay(workload: Workload, trace_json: str, target: str | None = None) -> An
     if uses_intrinsics(trace_json):
         arch = platform.machine() if target is None else target_arch(tvm.target.Target(json.loads(target)))
         register_intrinsics(arch)
-    schedule = s_tir.Schedule(workload.module, error_render_level="none")
+    schedule = schedule_of(workload.module)
     s_tir.schedule.Trace.apply_json_to_schedule(json.loads(trace_json), schedule)
     return schedule
 

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import tvm
-from tvm import s_tir, tirx
+from tvm import tirx
 
 from tpo.hardware import Hardware
-from tpo.schedule.rules import load_rule
+from tpo.lang import Declined, apply_rule
+from tpo.lang.library import shipped_rule
+from tpo.workload import schedule_of
 
 # In this order: the first rule that accepts a function schedules it.
 DEFAULT_RULES = ("contraction", "elementwise", "reduction")
@@ -49,13 +51,16 @@ def schedule_function(func: Any, hw: Hardware) -> tuple[Any, str]:
 def default_schedule(module: Any, hw: Hardware) -> tuple[Any, str] | None:
     """The default schedule of `module["main"]` and the name of the rule that made it, if one can.
 
-    A rule that cannot apply a step to this function leaves it to the next one.
+    It is what the first rule that takes the function prefers, at its forks and its sites. A rule that
+    cannot apply a step to this function leaves it to the next one.
     """
+    sch = schedule_of(module)
     for name in DEFAULT_RULES:
-        sch = s_tir.Schedule(module, seed=1)
         try:
-            if load_rule(name).schedule(sch, hw):
-                return sch, name
+            (applied,) = apply_rule(shipped_rule(name), sch, sch.get_sblock("root"), hw, first_only=True)
+            return applied.sch, name
+        except Declined as refusal:
+            _log.debug("rule %s declined: %s", name, refusal)
         except Exception as error:  # TVM's schedule primitives raise many kinds of errors
             _log.debug("rule %s failed: %s", name, error)
     return None

@@ -9,7 +9,7 @@ from typing import Any
 from tvm import s_tir, tirx
 
 from tpo.hardware import Hardware
-from tpo.schedule import analysis
+from tpo.lang import Choice, analysis, sample
 
 # Waking TVM's thread pool costs a few microseconds: below this much work one thread is faster.
 MIN_PARALLEL_FLOPS = 200_000
@@ -47,14 +47,12 @@ def lanes_for(extent: int, lanes: int) -> int:
     return math.gcd(extent, lanes)
 
 
-def site(sch: Any, values: Sequence[int], preferred: int) -> Any:
-    """A free choice of the schedule among some numbers, equally likely; `preferred` is what it takes now.
+def choose(name: str, values: Sequence[int], preferred: int) -> Any:
+    """A site for one of some numbers, equally likely; `preferred` is what the default schedule takes.
 
     A choice that is none is the number itself.
     """
-    if len(values) == 1:
-        return values[0]
-    return sch.sample_categorical(values, [1 / len(values)] * len(values), decision=values.index(preferred))
+    return values[0] if len(values) == 1 else sample(name, Choice(list(values), preferred=preferred))
 
 
 def index_map(function: Callable[..., list[Any]], ndim: int) -> Any:
@@ -165,6 +163,7 @@ def elementwise(sch: Any, block: Any, hw: Hardware) -> None:
     are free, unless the block runs at compile time.
     """
     points = analysis.work(sch, block)
+    name = str(sch.get(block).name_hint)
     lanes = hw.lanes(str(sch.get(block).writes[0].source.dtype))
     free = AT_COMPILE_TIME not in sch.get(block).annotations
     loops = sch.get_loops(block)
@@ -178,12 +177,12 @@ def elementwise(sch: Any, block: Any, hw: Hardware) -> None:
             k: divisor_at_most(total // vector, max(1, total // vector // k)) for k in _chunk_counts(hw)
         }
         preferred = chunks[4 * hw.cores]
-        chunk = site(sch, sorted(set(chunks.values())), preferred) if free else preferred
+        chunk = choose(f"{name}.chunk", sorted(set(chunks.values())), preferred) if free else preferred
         loops = list(sch.split(loops[0], [None, chunk, vector]))
     else:
         extent = int(sch.get(loops[-1]).extent)
         vector = lanes_for(extent, lanes)
-        unroll = site(sch, divisors(extent // vector, MAX_VECTORS), 1) if free else 1
+        unroll = choose(f"{name}.unroll", divisors(extent // vector, MAX_VECTORS), 1) if free else 1
         outer, unrolled, lane = sch.split(loops[-1], [None, unroll, vector])
         sch.unroll(unrolled)
         loops = [*loops[:-1], outer, lane]

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpo.hardware import Hardware
-from tpo.schedule import analysis, moves
+from tpo.lang import analysis
+from tpo.schedule import moves
 
 # Rows from which one more row no longer saves weight bandwidth, vectors from which one more no
 # longer saves broadcasts, and independent accumulators that hide the latency of two FMA pipes.
 ENOUGH_ROWS, ENOUGH_VECTORS, ENOUGH_ACCUMULATORS = 6, 2, 10
 MAX_UNROLL = 16  # steps of the reduction in one straight piece of code
 MAX_TILES_PER_CHUNK = 256
+CHUNKS_PER_CORE = 8  # pieces of work a core gets, unless a search finds better
 
 
 @dataclass(frozen=True)
@@ -115,11 +117,10 @@ def pack_columns(position: int, ndim: int, columns: int) -> Any:
     return moves.index_map(pack, ndim)
 
 
-def tile_loops(sch: Any, anchor: Any, epilogue: Any, rows: Any, tile: Tile, chunks: int = 0) -> Any:
+def tile_loops(sch: Any, anchor: Any, epilogue: Any, rows: Any, tile: Tile, hw: Hardware) -> Any:
     """Hold tiles of the anchor's [outer, rows, columns] in registers; `rows` may be a sampled value.
 
-    The tiles make up about `chunks` chunks, or one each if that is 0, where the choice is not made
-    otherwise. Returns the block that clears the accumulators.
+    Returns the block that clears the accumulators.
 
     for outer, row, column, reduction: C     parallel outer, column chunk, row chunk:
     for outer, row, column: epilogue    -->    for column tile, row tile:
@@ -133,11 +134,13 @@ def tile_loops(sch: Any, anchor: Any, epilogue: Any, rows: Any, tile: Tile, chun
     row_tile, row_inner = sch.split(row, [None, rows])
     column_tile, column_inner = sch.split(column, [None, tile.columns])
     column_tiles = moves.divisors(int(sch.get(column_tile).extent), MAX_TILES_PER_CHUNK)
-    row_chunks = -(-chunks // column_tiles[-1])
+    row_chunks = -(-CHUNKS_PER_CORE * hw.cores // column_tiles[-1])
     row_chunk, row_tile = sch.split(row_tile, [None, _row_tiles_per_chunk(sch, row_tile, row_chunks)])
-    column_chunk, column_tile = sch.split(column_tile, [None, moves.site(sch, column_tiles, 1)])
+    column_chunk, column_tile = sch.split(column_tile, [None, moves.choose("column_tiles", column_tiles, 1)])
     unroll = moves.divisors(int(sch.get(last).extent), MAX_UNROLL)
-    last, last_inner = sch.split(last, [None, moves.site(sch, unroll, max(k for k in unroll if k <= 4))])
+    last, last_inner = sch.split(
+        last, [None, moves.choose("unroll", unroll, max(k for k in unroll if k <= 4))]
+    )
     sch.reorder(
         *(*outer, column_chunk, row_chunk, column_tile, row_tile),
         *(*reduction, last, last_inner, row_inner, column_inner),
@@ -164,4 +167,6 @@ def _row_tiles_per_chunk(sch: Any, row_tile: Any, chunks: int) -> Any:
     """A site for the number of row tiles one thread takes at a time; it need not divide their number."""
     count = int(sch.get(row_tile).extent)
     sizes = [1 << k for k in range((min(count, MAX_TILES_PER_CHUNK) - 1).bit_length() + 1)]
-    return moves.site(sch, sizes, max(k for k in sizes if k == 1 or (chunks and k * chunks <= count)))
+    return moves.choose(
+        "row_tiles", sizes, max(k for k in sizes if k == 1 or (chunks and k * chunks <= count))
+    )

@@ -14,38 +14,48 @@ import numpy as np
 from tvm import s_tir
 from tvm.s_tir.schedule import Trace
 
+from tpo.errors import RuleFileError
+from tpo.lang import Constraint, Rule
+from tpo.lang.distributions import Decision
+from tpo.lang.library import added_rules, load_rules, shipped_rules
+from tpo.lang.sites import sampling
 from tpo.schedule import UNSCHEDULED, default_schedule
-from tpo.schedule.rules import Rule, load_rules, shipped_rules
 from tpo.space import tvm_rules
 from tpo.space.candidate import Candidate, plain
+from tpo.space.compose import Draft, Problem, compose, message_of
+from tpo.space.decisions import Site, Size, as_decision, count, draw, mutate, sites_of
 from tpo.targets import Target
-from tpo.workload import Workload
+from tpo.workload import Workload, schedule_of
 
 MAX_SEED = 2**31 - 2  # of TVM's random numbers
-MAX_FORGOTTEN = 3  # sites that one mutation decides anew
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Sketch:
-    """A structure: instructions whose sampling sites, `sites` of them, are not decided.
+    """A structure: instructions whose sampling sites are not decided.
 
-    `preferred` are the same instructions with the decisions the rule itself would make.
+    `preferred` are the same instructions with the decisions the rules themselves would make. `authors`
+    says of every instruction which rule made it at which block; TVM's own rules do not tell.
     """
 
     name: str
     trace: Any
-    sites: int
     preferred: Any
+    sites: tuple[Site, ...]
+    constraints: tuple[Constraint, ...] = ()
+    authors: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, name: str, trace: Any) -> Sketch:
+        """The structure of a trace of which nothing else is known."""
+        return cls(name, Trace(trace.insts, {}), trace, sites_of(trace))
 
-@dataclass(frozen=True)
-class Problem:
-    """A rule that failed on this workload, and what it said."""
-
-    rule: str
-    message: str
+    @cached_property
+    def size(self) -> Size:
+        """How many candidates there are, before and after constraints."""
+        return count(self.sites, self.constraints)
 
 
 @dataclass
@@ -64,7 +74,7 @@ class Space:
     @cached_property
     def _default(self) -> Candidate:
         made = default_candidate(self.workload, self.target)
-        structure = _undecided(made.trace)
+        structure = Trace(made.trace.insts, {})
         names = (sketch.name for sketch in self.sketches if _same(sketch.trace, structure))
         return replace(made, sketch=next(names, made.sketch))
 
@@ -78,25 +88,37 @@ class Space:
 
     def sample(self, sketch: Sketch, seed: int) -> Candidate | None:
         """A random candidate of a sketch; None if TVM refuses what was drawn."""
-        return self._apply(sketch.trace, sketch.name, seed)
+        decisions = draw(sketch.sites, sketch.constraints, np.random.default_rng(seed))
+        return (
+            None if decisions is None else self._apply(_decided(sketch.trace, decisions), sketch.name, seed)
+        )
 
     def mutate(self, candidate: Candidate, rng: np.random.Generator) -> Candidate | None:
-        """The candidate with one to three of its decisions drawn anew; None if TVM refuses them."""
-        sites = _sites(candidate.trace)
-        if not sites:
+        """The candidate with one to three of its decisions changed; None if TVM refuses them."""
+        sketch = self.sketch(candidate.sketch)
+        found = sampling(candidate.trace)
+        sites = sites_of(candidate.trace) if sketch is None else sketch.sites
+        if not sites or len(found) != len(sites):
             return None
-        count = int(rng.integers(1, min(MAX_FORGOTTEN, len(sites)) + 1))
-        forgotten = {int(k) for k in rng.choice(len(sites), count, replace=False)}
-        decisions = candidate.trace.decisions
-        kept = {site: decisions[site] for k, site in enumerate(sites) if k not in forgotten}
-        return self._apply(Trace(candidate.trace.insts, kept), candidate.sketch, draw_seed(rng))
+        before = [as_decision(candidate.trace.decisions[inst]) for inst in found]
+        constraints = () if sketch is None else sketch.constraints
+        after = mutate(sites, constraints, before, rng)
+        return self._apply(_decided(candidate.trace, after), candidate.sketch, draw_seed(rng))
+
+    def decision(self, candidate: Candidate, site: int) -> Decision:
+        """What a candidate has decided at a site."""
+        return as_decision(candidate.trace.decisions[sampling(candidate.trace)[site]])
+
+    def sketch(self, name: str) -> Sketch | None:
+        """The sketch of a name."""
+        return next((sketch for sketch in self.sketches if sketch.name == name), None)
 
     def transfer(self, candidate: Candidate) -> Candidate | None:
         """Another workload's candidate in this space: its decisions in the sketch of the same name."""
-        sketch = next((sketch for sketch in self.sketches if sketch.name == candidate.sketch), None)
+        sketch = self.sketch(candidate.sketch)
         if sketch is None:
             return None
-        sites, theirs = _sites(sketch.trace), _sites(candidate.trace)
+        sites, theirs = sampling(sketch.trace), sampling(candidate.trace)
         if [site.kind.name for site in sites] != [site.kind.name for site in theirs]:
             return None
         decisions = {
@@ -115,7 +137,7 @@ class Space:
         sch = self._schedule(seed)
         try:
             trace.apply_to_schedule(sch, remove_postproc=True)
-            if _is_tvm(name):
+            if _is_marked(sch):
                 sch.enter_postproc()
                 if not all(step.apply(sch) for step in self.context.space_generator.postprocs):
                     return None
@@ -125,7 +147,7 @@ class Space:
         return Candidate(name, sch.trace, sch.mod)
 
     def _schedule(self, seed: int) -> Any:
-        return s_tir.Schedule(self.workload.module, seed=seed, error_render_level="fast")
+        return schedule_of(self.workload.module, seed)
 
 
 def default_candidate(workload: Workload, target: Target) -> Candidate:
@@ -136,18 +158,37 @@ def default_candidate(workload: Workload, target: Target) -> Candidate:
 
 
 def build_space(workload: Workload, target: Target, rules: Sequence[Path] = ()) -> Space:
-    """The space of a workload by tpo's rules, the rule files or folders in `rules`, and TVM's own rules."""
+    """The space of a workload by the user's rules, tpo's, and TVM's own."""
     space = Space(workload, target, tvm_rules.context(workload.module, target))
-    for rule in (*shipped_rules(), *load_rules(rules)):
-        _add_rule(space, rule)
+    used = [*_wanted(rules, workload, target), *added_rules(), *shipped_rules()]
+    suited = [rule for rule in used if rule.target in ("any", "cpu")]
+    for draft in compose(workload.module, suited, target.hardware, space.problems.append):
+        try:
+            _add_sketch(space, sketch_of(draft))
+        except Exception as error:  # a trace that cannot be stored is refused here, not after it was measured
+            space.problems.append(Problem(draft.name, message_of(error)))
     try:
         found = space.context.generate_design_space()
     except Exception as error:  # TVM's rules meet functions they were not made for
-        _report(space, "tvm", error)
+        space.problems.append(Problem("tvm", message_of(error)))
         found = []
     for k, sch in enumerate(found):
-        _add_sketch(space, f"tvm/{k}", sch.trace.simplified(remove_postproc=True))
+        _add_sketch(space, Sketch.of(f"tvm/{k}", sch.trace.simplified(remove_postproc=True)))
     return space
+
+
+def _wanted(names: Sequence[Path], workload: Workload, target: Target) -> list[Rule]:
+    """The user's rules: those of files and folders, and TVM's own by name."""
+    found: list[Rule] = []
+    for name in names:
+        if str(name).startswith(tvm_rules.PREFIX):
+            known = tvm_rules.named_rules(workload.module, target)
+            if str(name) not in known:
+                raise RuleFileError(path=name, why=f"TVM has {', '.join(known)}")
+            found.append(known[str(name)])
+        else:
+            found += load_rules([name])
+    return found
 
 
 def draw_seed(rng: np.random.Generator) -> int:
@@ -155,47 +196,40 @@ def draw_seed(rng: np.random.Generator) -> int:
     return int(rng.integers(1, MAX_SEED + 1))
 
 
-def _add_rule(space: Space, rule: Rule) -> None:
-    """Add the sketches of one rule; what goes wrong in it stays its own problem."""
-    hw = space.target.hardware
-    choices: list[dict[str, Any]] = [{}]
-    try:
-        if rule.choices is not None:
-            choices = rule.choices(space._schedule(seed=1), hw)
-    except Exception as error:  # a rule may be anybody's code
-        _report(space, rule.name, error)
-        return
-    for choice in choices:
-        label = ",".join(f"{name}={value}" for name, value in choice.items())
-        name = f"{rule.name}/{label}" if label else rule.name
-        sch = space._schedule(seed=1)
-        try:
-            if rule.schedule(sch, hw, **choice):
-                _add_sketch(space, name, sch.trace.simplified(remove_postproc=True))
-        except Exception as error:
-            _report(space, name, error)
+def sketch_of(draft: Draft) -> Sketch:
+    """The structure of what rules have made, with the names, constraints and authors they gave."""
+    trace = draft.sch.trace.simplified(remove_postproc=True)
+    known = {name: site for applied in draft.applied for name, site in applied.sites.items()}
+    sites = tuple(Site(site.name, known.get(site.name, site.distribution)) for site in sites_of(trace))
+    names = {site.name for site in sites}
+    constraints = [c for applied in draft.applied for c in applied.constraints]
+    authors = [
+        next((f"{r} @ {b}" for i, r, b in draft.authors if i.same_as(inst)), "") for inst in trace.insts
+    ]
+    return Sketch(
+        draft.name,
+        Trace(trace.insts, {}),
+        trace,
+        sites,
+        tuple(c for c in constraints if all(name in names for name, _ in c.sites)),
+        tuple(authors),
+    )
 
 
-def _add_sketch(space: Space, name: str, trace: Any) -> None:
-    free = _undecided(trace)
-    plain(free.as_json())  # a trace that cannot be stored is refused here, not after it was measured
-    if not any(_same(free, sketch.trace) for sketch in space.sketches):
-        space.sketches.append(Sketch(name, free, len(_sites(free)), trace))
+def _add_sketch(space: Space, sketch: Sketch) -> None:
+    plain(sketch.trace.as_json())
+    if not any(_same(sketch.trace, other.trace) for other in space.sketches):
+        space.sketches.append(sketch)
 
 
-def _report(space: Space, name: str, error: Exception) -> None:
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    space.problems.append(Problem(name, lines[-1]))
-    _log.debug("rule %s failed", name, exc_info=error)
+def _decided(trace: Any, decisions: Sequence[Decision | None]) -> Any:
+    """The instructions of a trace with other decisions; TVM draws where there is None."""
+    pairs = zip(sampling(trace), decisions, strict=True)
+    return Trace(trace.insts, {inst: _plain_decision(value) for inst, value in pairs if value is not None})
 
 
-def _sites(trace: Any) -> list[Any]:
-    """The sampling instructions of a trace."""
-    return [inst for inst in trace.insts if inst.kind.name.startswith("Sample")]
-
-
-def _undecided(trace: Any) -> Any:
-    return Trace(trace.insts, {})
+def _plain_decision(decision: Decision) -> Any:
+    return decision if isinstance(decision, int) else list(decision)
 
 
 def _same(trace: Any, other: Any) -> bool:
@@ -203,5 +237,7 @@ def _same(trace: Any, other: Any) -> bool:
     return len(trace.insts) == len(other.insts) and plain(trace.as_json()) == plain(other.as_json())
 
 
-def _is_tvm(sketch: str) -> bool:
-    return sketch.startswith("tvm/")
+def _is_marked(sch: Any) -> bool:
+    """Whether a rule has left marks on the function for TVM's postprocessors to carry out."""
+    marks = sch.get(sch.get_sblock("root")).annotations
+    return any(str(mark).startswith("meta_schedule.") for mark in marks)

@@ -20,8 +20,10 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule import _ffi_api
 from tvm.s_tir.meta_schedule.tune_context import TuneContext
 
+from tpo.lang import Rule
 from tpo.targets import Target
 
+PREFIX = "tvm:"
 _log = logging.getLogger(__name__)
 _PACKAGE = "tvm.s_tir.tensor_intrin"
 _INTRINSICS = {"x86_64": "x86", "aarch64": "arm_cpu", "riscv64": "riscv_cpu"}
@@ -48,6 +50,24 @@ def context(module: Any, target: Target) -> LeanContext:
         mutator_probs={},
     )
     return LeanContext(module, target.tvm, generator, target.hardware.cores)
+
+
+def named_rules(module: Any, target: Target) -> dict[str, Rule]:
+    """TVM's own rules for a target, to be used beside ours, by the names TVM gives them."""
+    register_intrinsics(target.arch)
+    rules, _ = _rule_set(module, target)
+    return {
+        f"{PREFIX}{type(rule).__name__}": Rule(
+            f"{PREFIX}{type(rule).__name__}", _never, "cpu", "both", always=True, native=rule
+        )
+        for rule in rules
+        if not isinstance(rule, ms.schedule_rule.ApplyCustomRule)
+    }
+
+
+def _never(sch: Any, block: Any, hw: Any) -> None:
+    """A schedule rule of TVM's own."""
+    raise AssertionError("TVM's own rules have no Python function")
 
 
 def _rule_set(module: Any, target: Target) -> tuple[Any, Any]:

@@ -9,11 +9,12 @@ import numpy as np
 
 from tpo.cost.ranker import Ranker
 from tpo.frontend.model import Model
+from tpo.lang.library import load_rules
 from tpo.measure import Failure, Measurement
 from tpo.records import Records, Run, Trial, target_key
-from tpo.schedule.rules import load_rules
 from tpo.search import Evolve, Strategy, TaskScheduler, estimate_seconds
 from tpo.space import Candidate, Space, build_space, default_candidate
+from tpo.space.tvm_rules import PREFIX
 from tpo.targets import Target
 from tpo.tasks import extract_tasks
 from tpo.tuning.budget import Budget
@@ -30,7 +31,12 @@ _REMEMBERED = 64
 def check(model: Model, config: TuneConfig) -> None:
     """Refuse what cannot work before anything is written: patterns without a task, rules that do not load."""
     config.select([task.name for task in extract_tasks(model)])
-    load_rules([Path(rule) for rule in config.rules])
+    load_rules(_files(config))
+
+
+def _files(config: TuneConfig) -> list[Path]:
+    """The rule files of a configuration, without what it calls TVM's own rules by."""
+    return [Path(rule) for rule in config.rules if not rule.startswith(PREFIX)]
 
 
 class Session:
@@ -87,10 +93,14 @@ class Session:
 
     def _report_problems(self, member: Member, space: Space) -> None:
         """Say what the user's own rules could not do; ours and TVM's decline as they like."""
-        own = {Path(rule).stem for rule in self.config.rules}
+        own = {rule.name for rule in load_rules(_files(self.config))}
         for problem in space.problems:
             if problem.rule.split("/")[0] in own:
-                self.emit(Warned(f"rule {problem.rule} failed on {member.task.name}: {problem.message}"))
+                self.emit(
+                    Warned(
+                        f"rule {problem.rule} failed on {member.task.name}{problem.place}: {problem.message}"
+                    )
+                )
 
     def default(self, member: Member) -> Candidate:
         """The program a task has without tuning; it needs no space, and most tasks get no further."""

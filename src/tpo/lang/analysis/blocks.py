@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import tvm_ffi
-from tvm import tirx
+from tvm import s_tir, tirx
 from tvm.ir import Call, TensorLoad
 
 # TVM ships no types: these names only say what is meant.
@@ -17,6 +17,14 @@ SPATIAL = tirx.IterVar.DataPar
 REDUCTION = tirx.IterVar.CommReduce
 
 
+_get = s_tir.Schedule.get.__wrapped__
+
+
+def stmt_of(sch: Schedule, variable: Any) -> Any:
+    """The statement of a block or a loop: TVM's `get` without its check of types, which takes far longer."""
+    return _get(sch, variable)
+
+
 def blocks(sch: Schedule) -> list[BlockRV]:
     """All blocks of the scheduled function, in program order."""
     return list(sch.get_child_blocks(sch.get_sblock("root")))
@@ -24,23 +32,23 @@ def blocks(sch: Schedule) -> list[BlockRV]:
 
 def blocks_except(sch: Schedule, *excluded: BlockRV) -> list[BlockRV]:
     """All blocks but the given ones."""
-    known = [sch.get(block) for block in excluded]
-    return [block for block in blocks(sch) if not any(sch.get(block).same_as(stmt) for stmt in known)]
+    known = [stmt_of(sch, block) for block in excluded]
+    return [block for block in blocks(sch) if not any(stmt_of(sch, block).same_as(stmt) for stmt in known)]
 
 
 def iter_extents(sch: Schedule, block: BlockRV) -> list[int]:
     """Extent of every axis of a block."""
-    return [int(axis.dom.extent) for axis in sch.get(block).iter_vars]
+    return [int(axis.dom.extent) for axis in stmt_of(sch, block).iter_vars]
 
 
 def is_reduction(sch: Schedule, block: BlockRV) -> bool:
     """Whether the block accumulates over some axis."""
-    return any(axis.iter_type == REDUCTION for axis in sch.get(block).iter_vars)
+    return any(axis.iter_type == REDUCTION for axis in stmt_of(sch, block).iter_vars)
 
 
 def is_injective(sch: Schedule, block: BlockRV) -> bool:
     """Whether every axis of the block is data-parallel and it writes one buffer element per point."""
-    stmt = sch.get(block)
+    stmt = stmt_of(sch, block)
     return (
         isinstance(stmt.body, tirx.BufferStore)
         and len(stmt.writes) == 1
@@ -50,12 +58,12 @@ def is_injective(sch: Schedule, block: BlockRV) -> bool:
 
 def is_copy(sch: Schedule, block: BlockRV) -> bool:
     """Whether the block only moves elements, without a condition or arithmetic."""
-    return is_injective(sch, block) and isinstance(sch.get(block).body.value, TensorLoad)
+    return is_injective(sch, block) and isinstance(stmt_of(sch, block).body.value, TensorLoad)
 
 
 def has_simple_loops(sch: Schedule, block: BlockRV) -> bool:
     """Whether the block still has one plain loop per axis, as legalisation makes it."""
-    return len(sch.get_loops(block)) == len(sch.get(block).iter_vars)
+    return len(sch.get_loops(block)) == len(stmt_of(sch, block).iter_vars)
 
 
 def work(sch: Schedule, block: BlockRV) -> int:
@@ -101,10 +109,10 @@ def contraction(sch: Schedule, block: BlockRV) -> Contraction | None:
 
     A block whose column axis selects elements of both operands (depthwise convolution) is not one.
     """
-    stmt = sch.get(block)
+    stmt = stmt_of(sch, block)
     if not is_reduction(sch, block) or not isinstance(stmt.body, tirx.BufferStore):
         return None
-    product = _product(stmt.body)
+    product = product_of(stmt.body)
     axes = list(stmt.iter_vars)
     spatial = [k for k, axis in enumerate(axes) if axis.iter_type == SPATIAL]
     reduction = [k for k, axis in enumerate(axes) if axis.iter_type == REDUCTION]
@@ -135,7 +143,7 @@ def single_contraction(sch: Schedule) -> BlockRV | None:
     return anchors[0]
 
 
-def _product(store: Any) -> tuple[Any, Any] | None:
+def product_of(store: Any) -> tuple[Any, Any] | None:
     """The two loads multiplied in `out = out + a * b`, with casts looked through."""
     if not isinstance(store.value, tirx.Add) or not isinstance(store.value.a, TensorLoad):
         return None
@@ -166,7 +174,7 @@ def _group_size(load: Any, column: Any) -> int | None:
 
 def read_index(sch: Schedule, block: BlockRV, buffer: Any) -> int:
     """Position of a buffer among the block's reads."""
-    return next(k for k, region in enumerate(sch.get(block).reads) if region.source.same_as(buffer))
+    return next(k for k, region in enumerate(stmt_of(sch, block).reads) if region.source.same_as(buffer))
 
 
 def layout_free(func: Any) -> list[Any]:
@@ -177,12 +185,12 @@ def layout_free(func: Any) -> list[Any]:
 
 def reduction_count(sch: Schedule, block: BlockRV) -> int:
     """Number of axes the block accumulates over."""
-    return sum(axis.iter_type == REDUCTION for axis in sch.get(block).iter_vars)
+    return sum(axis.iter_type == REDUCTION for axis in stmt_of(sch, block).iter_vars)
 
 
 def contiguous_axis(sch: Schedule, block: BlockRV) -> int | None:
     """The axis along which the block walks memory: the last index of its largest operand."""
-    stmt = sch.get(block)
+    stmt = stmt_of(sch, block)
     if not isinstance(stmt.body, tirx.BufferStore):
         return None
     operands = [load for load in loads(stmt.body.value) if not load.source.same_as(stmt.body.buffer)]
@@ -198,12 +206,17 @@ def contiguous_axis(sch: Schedule, block: BlockRV) -> int | None:
 def calls_math(sch: Schedule, block: BlockRV) -> bool:
     """Whether the block calls a function that costs much more than an arithmetic operation."""
     costly = {"exp", "tanh", "erf", "sigmoid", "log", "pow", "sqrt", "rsqrt", "sin", "cos", "log1p", "exp2"}
-    names = (getattr(call.op, "name", "") for call in find(Call, sch.get(block).body))
+    names = (getattr(call.op, "name", "") for call in find(Call, stmt_of(sch, block).body))
     return any(name.split(".")[-1] in costly for name in names)
 
 
 def is_untouched(sch: Schedule, block: BlockRV) -> bool:
     """Whether all loops around the block are still plain serial ones."""
     return has_simple_loops(sch, block) and all(
-        sch.get(loop).kind == tirx.ForKind.SERIAL for loop in sch.get_loops(block)
+        stmt_of(sch, loop).kind == tirx.ForKind.SERIAL for loop in sch.get_loops(block)
     )
+
+
+def is_fresh(sch: Schedule, block: BlockRV) -> bool:
+    """Whether nothing in the function has been scheduled yet, whatever the block."""
+    return all(inst.kind.name.startswith("Get") for inst in sch.trace.insts)

@@ -1,0 +1,113 @@
+"""Small workloads of every kind a schedule rule may meet, with sizes that divide well and that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from tvm import te, topi
+
+from tpo.hardware import Hardware
+from tpo.workload import Workload, schedule_of
+
+Tensors = list[Any]
+
+
+def _matmul(rows: int, columns: int, depth: int, constant: bool = True) -> Callable[[], Tensors]:
+    def make() -> Tensors:
+        left, right = (
+            te.placeholder((rows, depth), name="left"),
+            te.placeholder((depth, columns), name="right"),
+        )
+        bias = te.placeholder((columns,), name="bias")
+        axis = te.reduce_axis((0, depth), name="k")
+        product = te.compute(
+            (rows, columns), lambda i, j: te.sum(left[i, axis] * right[axis, j], axis=axis), name="matmul"
+        )
+        return [
+            left,
+            right,
+            bias,
+            topi.nn.relu(te.compute((rows, columns), lambda i, j: product[i, j] + bias[j], name="add")),
+        ]
+
+    return make
+
+
+def _batch_matmul() -> Tensors:
+    left, right = te.placeholder((4, 17, 32), name="left"), te.placeholder((4, 32, 24), name="right")
+    return [left, right, topi.nn.batch_matmul(left, right, transpose_b=False)]
+
+
+def _conv2d(size: int, channels: int, filters: int, kernel: int, stride: int) -> Callable[[], Tensors]:
+    def make() -> Tensors:
+        data = te.placeholder((1, size, size, channels), name="data")
+        weight = te.placeholder((kernel, kernel, channels, filters), name="weight")
+        conv = topi.nn.conv2d_nhwc(data, weight, stride, kernel // 2, 1)
+        return [data, weight, topi.nn.relu(conv)]
+
+    return make
+
+
+def _depthwise() -> Tensors:
+    data, weight = te.placeholder((1, 14, 14, 32), name="data"), te.placeholder((3, 3, 32, 1), name="weight")
+    return [data, weight, topi.nn.depthwise_conv2d_nhwc(data, weight, 1, 1, 1)]
+
+
+def _pool() -> Tensors:
+    data = te.placeholder((1, 15, 15, 32), name="data")
+    return [data, topi.nn.pool2d(data, (3, 3), (2, 2), (1, 1), (1, 1, 1, 1), "max", layout="NHWC")]
+
+
+def _unary(function: Callable[[Any], Any], *shape: int) -> Callable[[], Tensors]:
+    def make() -> Tensors:
+        data = te.placeholder(shape, name="data")
+        return [data, function(data)]
+
+    return make
+
+
+def _layer_norm() -> Tensors:
+    data = te.placeholder((9, 48), name="data")
+    scale, shift = (te.placeholder((48,), name=name) for name in ("scale", "shift"))
+    return [data, scale, shift, topi.nn.layer_norm(data, scale, shift, [1], 1e-5)]
+
+
+# name -> (what computes it, which parameters are constants of the model)
+_MAKERS: dict[str, tuple[Callable[[], Tensors], tuple[int, ...]]] = {
+    "matmul": (_matmul(48, 64, 32), (1,)),
+    "matmul of primes": (_matmul(17, 40, 31), (1,)),
+    "batch matmul": (_batch_matmul, ()),
+    "conv 3x3": (_conv2d(14, 16, 32, 3, 1), (1,)),
+    "conv 1x1": (_conv2d(7, 32, 48, 1, 1), (1,)),
+    "conv strided": (_conv2d(15, 3, 24, 3, 2), (1,)),
+    "depthwise conv": (_depthwise, (1,)),
+    "max pool": (_pool, ()),
+    "softmax": (_unary(lambda x: topi.nn.softmax(x, axis=-1), 12, 100), ()),
+    "sum of rows": (_unary(lambda x: topi.sum(x, axis=1), 64, 96), ()),
+    "sum of all": (_unary(topi.sum, 33, 65), ()),
+    "layer norm": (_layer_norm, ()),
+    "elementwise": (_unary(lambda x: topi.multiply(topi.sigmoid(x), x), 1, 13, 13, 24), ()),
+    "matrix transpose": (_unary(topi.transpose, 40, 72), ()),
+    "transpose": (_unary(lambda x: topi.transpose(x, (0, 2, 1)), 4, 20, 36), ()),
+}
+NAMES = tuple(_MAKERS)
+
+
+def example() -> tuple[Any, Any, Hardware]:
+    """A schedule of a 16x24 addition, its block and an AVX2 machine: what a rule is called with."""
+    left, right = (te.placeholder((16, 24), name=name) for name in ("left", "right"))
+    func = te.create_prim_func(
+        [left, right, te.compute((16, 24), lambda i, j: left[i, j] + right[i, j], name="add")]
+    )
+    sch = schedule_of(Workload.of(func).module)
+    return sch, sch.get_sblock("add"), Hardware.from_features("example", "x86_64", {"avx2", "fma"})
+
+
+@cache
+def workload(name: str) -> Workload:
+    """The workload of a name, one of `NAMES`."""
+    maker, constants = _MAKERS[name]
+    func = te.create_prim_func(maker(), index_dtype_override="int64")
+    return Workload.of(func.with_attr("layout_free_buffers", list(constants)) if constants else func)

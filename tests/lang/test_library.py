@@ -14,7 +14,14 @@ from tpo.testing.rules import RuleContract, check_rule
 
 RULE = "from tpo import rule\n\n@rule()\ndef {name}(sch, block, hw): pass\n"
 CPU = library.shipped_rules("cpu")
-COMMON = [rule for rule in library.shipped_rules("common") if rule.target in ("any", "cpu")]
+# TVM 0.27 spells vpdpbusd as older LLVMs had it: what is tensorized with it has the right loops, but its
+# code is refused by LLVM 22. tests/rules compares these loops with those of TVM's own rule.
+BROKEN_IN_TVM = ("tensorize_vnni",)
+COMMON = [
+    rule
+    for rule in library.shipped_rules("common")
+    if rule.target in ("any", "cpu") and rule.name not in BROKEN_IN_TVM
+]
 
 
 @pytest.mark.parametrize("rule", [*CPU, *COMMON], ids=lambda rule: rule.name)

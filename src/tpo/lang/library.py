@@ -25,6 +25,10 @@ METASCHEDULE = {
         *("inline_constant_scalars", "auto_inline_cpu", "add_rfactor", "tiling_cpu", "marks_cpu"),
         "random_compute_location",
     ),
+    "vnni": (
+        *("inline_constant_scalars", "auto_inline_cpu", "add_rfactor", "tensorize_vnni", "tiling_cpu"),
+        *("marks_cpu", "random_compute_location"),
+    ),
     "cuda": (
         *("tiling_cuda", "inline_constant_scalars", "auto_inline_cuda", "cross_thread_reduction"),
         *("marks_cuda", "auto_bind"),
@@ -70,7 +74,7 @@ def shipped_rule(name: str, folder: str = "cpu") -> Rule:
 
 
 def metaschedule_rules(kind: str) -> list[Rule]:
-    """The rules that make MetaSchedule's space for "cpu" or "cuda", in their order."""
+    """The rules that make MetaSchedule's space for "cpu", "vnni" or "cuda", in their order."""
     return [shipped_rule(name, "common") for name in METASCHEDULE[kind]]
 
 

@@ -29,6 +29,11 @@ from tpo.workload import Workload, schedule_of
 
 MAX_SEED = 2**31 - 2  # of TVM's random numbers
 
+_MARKS = {
+    f"meta_schedule.{mark}"
+    for mark in ("parallel", "vectorize", "unroll_explicit", "unroll_implicit", "auto_tensorize")
+}
+
 _log = logging.getLogger(__name__)
 
 
@@ -137,7 +142,7 @@ class Space:
         sch = self._schedule(seed)
         try:
             trace.apply_to_schedule(sch, remove_postproc=True)
-            if _is_marked(sch):
+            if _is_marked(trace):
                 sch.enter_postproc()
                 if not all(step.apply(sch) for step in self.context.space_generator.postprocs):
                     return None
@@ -237,7 +242,7 @@ def _same(trace: Any, other: Any) -> bool:
     return len(trace.insts) == len(other.insts) and plain(trace.as_json()) == plain(other.as_json())
 
 
-def _is_marked(sch: Any) -> bool:
-    """Whether a rule has left marks on the function for TVM's postprocessors to carry out."""
-    marks = sch.get(sch.get_sblock("root")).annotations
-    return any(str(mark).startswith("meta_schedule.") for mark in marks)
+def _is_marked(trace: Any) -> bool:
+    """Whether a rule has left marks for TVM's postprocessors to carry out."""
+    marks = (str(inst.attrs[0]) for inst in trace.insts if inst.kind.name == "Annotate")
+    return any(mark in _MARKS for mark in marks)

@@ -40,6 +40,17 @@ def _batch_matmul() -> Tensors:
     return [left, right, topi.nn.batch_matmul(left, right, transpose_b=False)]
 
 
+def _dense_int8() -> Tensors:
+    left = te.placeholder((24, 64), dtype="uint8", name="left")
+    right = te.placeholder((32, 64), dtype="int8", name="right")
+    axis = te.reduce_axis((0, 64), name="k")
+
+    def element(i: Any, j: Any) -> Any:
+        return te.sum(left[i, axis].astype("int32") * right[j, axis].astype("int32"), axis=axis)
+
+    return [left, right, te.compute((24, 32), element, name="dense")]
+
+
 def _conv2d(size: int, channels: int, filters: int, kernel: int, stride: int) -> Callable[[], Tensors]:
     def make() -> Tensors:
         data = te.placeholder((1, size, size, channels), name="data")
@@ -79,6 +90,7 @@ _MAKERS: dict[str, tuple[Callable[[], Tensors], tuple[int, ...]]] = {
     "matmul": (_matmul(48, 64, 32), (1,)),
     "matmul of primes": (_matmul(17, 40, 31), (1,)),
     "batch matmul": (_batch_matmul, ()),
+    "int8 dense": (_dense_int8, (1,)),
     "conv 3x3": (_conv2d(14, 16, 32, 3, 1), (1,)),
     "conv 1x1": (_conv2d(7, 32, 48, 1, 1), (1,)),
     "conv strided": (_conv2d(15, 3, 24, 3, 2), (1,)),

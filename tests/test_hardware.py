@@ -115,3 +115,22 @@ def test_quota_caps_the_cores(monkeypatch):
     assert hardware.available_cores() == 2
     monkeypatch.setattr(hardware, "cgroup_cpu_limit", lambda: 0.2)
     assert hardware.available_cores() == 1
+
+
+def test_limits_of_a_gpu_come_from_its_target():
+    import tvm
+
+    from tpo.hardware import Gpu
+
+    newer, older = (
+        Gpu.from_target(tvm.target.Target(f"nvidia/geforce-{name}")) for name in ("rtx-3070", "rtx-2080-ti")
+    )
+    assert (newer.sm, older.sm) == (86, 75)
+    assert newer.has_async_copy and not older.has_async_copy
+    assert newer.max_threads_per_block == 1024 and newer.warp_size == 32 and newer.shared_bytes >= 48 * 1024
+
+
+def test_vlen_is_in_bits():
+    from tpo.hardware import Hardware
+
+    assert Hardware.from_features("box", "x86_64", {"avx2"}).vlen == 256

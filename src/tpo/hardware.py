@@ -107,6 +107,7 @@ class Gpu:
     sm: int
     max_threads_per_block: int
     warp_size: int
+    shared_bytes: int  # of one block of threads
 
     @property
     def has_async_copy(self) -> bool:
@@ -123,6 +124,7 @@ class Gpu:
             int(sm[1]) if sm else 0,
             int(attributes["max_threads_per_block"]),
             int(attributes["thread_warp_size"]),
+            int(attributes.get("max_shared_memory_per_block", 0)),
         )
 
 
@@ -150,6 +152,11 @@ class Hardware:
     def lanes(self, dtype: str) -> int:
         """How many elements of `dtype` one vector register holds (at least one)."""
         return max(1, self.vector_bytes // dtype_bytes(dtype))
+
+    @property
+    def vlen(self) -> int:
+        """Bits of a vector register."""
+        return 8 * self.vector_bytes
 
     def has(self, feature: str) -> bool:
         """Whether instructions of this feature (LLVM's name) may be used."""

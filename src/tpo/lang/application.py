@@ -38,6 +38,14 @@ def apply_rule(rule: Rule, sch: Any, block: Any, hw: Any, first_only: bool = Fal
 
     A rule runs once for every combination of its forks; `first_only` takes the first option of each.
     Ways that the rule declines are left out; if it declines all, `Declined` has the first reason.
+
+    >>> from tpo.lang import fork, rule
+    >>> from tpo.testing.corpus import example
+    >>> @rule()
+    ... def forked(sch, block, hw):
+    ...     fork("side", ["left", "right"])
+    >>> [way.forks for way in apply_rule(forked, *example())]
+    [{'side': 'left'}, {'side': 'right'}]
     """
     if rule.native is not None:
         return _apply_native(rule, sch, block)

@@ -18,6 +18,12 @@ class Constraint:
 
     `text` shows it with the names of sites; `holds` evaluates it for arrays of values, keyed by the
     name of a site and the position of the value in it.
+
+    >>> from tvm import tirx
+    >>> rows = tirx.Var("rows", "int32")
+    >>> limit = Constraint.of(rows * 2 <= 8, "few rows", {rows: ("rule/block/rows", 0)})
+    >>> limit.text, limit.holds({("rule/block/rows", 0): np.array([2, 4, 6])}).tolist()
+    ('rows[0] * 2 <= 8', [True, True, False])
     """
 
     reason: str

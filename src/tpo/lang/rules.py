@@ -24,6 +24,9 @@ class Rule:
     A rule `on` "block" sees all blocks of a function one by one, one on "function" the block around them
     all, one on "both" all of these. `always` rules are part of every sketch wherever they apply, such as
     inlining; of others there are sketches with and without.
+
+    >>> Rule("idle", lambda sch, block, hw: None, target="cpu").about
+    ''
     """
 
     name: str

@@ -14,7 +14,7 @@ from tpo.workload import Workload, schedule_of
 Tensors = list[Any]
 
 
-def _matmul(rows: int, columns: int, depth: int, constant: bool = True) -> Callable[[], Tensors]:
+def _matmul(rows: int, columns: int, depth: int) -> Callable[[], Tensors]:
     def make() -> Tensors:
         left, right = (
             te.placeholder((rows, depth), name="left"),

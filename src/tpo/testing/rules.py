@@ -24,7 +24,7 @@ from tpo.measure.packing import SplitKernel, split_kernel, written_parameters
 from tpo.space import tvm_rules
 from tpo.space.candidate import Candidate
 from tpo.space.compose import Problem, compose
-from tpo.space.decisions import allowed
+from tpo.space.decisions import allowed, sites_of
 from tpo.space.space import Sketch, Space, sketch_of
 from tpo.targets import Target, resolve
 from tpo.testing import corpus
@@ -81,7 +81,7 @@ def _faults(space: Space, sketch: Sketch, candidate: Candidate, seed: int) -> It
     again = space.replay(candidate.trace_json, candidate.sketch)
     if not tvm_ffi.structural_equal(again.module, candidate.module):
         yield "its stored trace gives another program"
-    if [site.name for site in sketch.sites] != [site.name for site in sketch_names(again)]:
+    if [site.name for site in sketch.sites] != [site.name for site in sites_of(again.trace)]:
         yield "the names of its sites are lost in its stored trace"
     rng = np.random.default_rng(seed)
     for site in sketch.sites:
@@ -99,13 +99,6 @@ def _faults(space: Space, sketch: Sketch, candidate: Candidate, seed: int) -> It
         error = (str(raised).strip().splitlines() or [type(raised).__name__])[-1]
     if error:
         yield error
-
-
-def sketch_names(candidate: Candidate) -> Sequence[Any]:
-    """The sites of a candidate's trace."""
-    from tpo.space.decisions import sites_of
-
-    return sites_of(candidate.trace)
 
 
 def _difference(space: Space, candidate: Candidate) -> str:

@@ -15,14 +15,12 @@ from tpo.lang.analysis.reuse import has_reuse, loop_kinds
 class GpuNest:
     """The loops around a block: how many outer ones are spatial, which is the first that is not its own.
 
-    `thread_at` is the position of the loop bound to a thread index, `block_bound` whether one is bound to
-    a block index.
+    `thread_at` is the position of the loop bound to a thread index.
     """
 
     spatial: int
     shared_from: int
     thread_at: int | None
-    block_bound: bool
 
 
 def gpu_nest(sch: Schedule, block: BlockRV) -> GpuNest:
@@ -41,9 +39,7 @@ def gpu_nest(sch: Schedule, block: BlockRV) -> GpuNest:
             break
     spatial = next((k for k, kind in enumerate(kinds) if kind != "S"), len(kinds))
     bound = [k for k, thread in enumerate(threads) if thread.startswith("threadIdx")]
-    return GpuNest(
-        spatial, shared, bound[0] if bound else None, any(t.startswith("blockIdx") for t in threads)
-    )
+    return GpuNest(spatial, shared, bound[0] if bound else None)
 
 
 def thread_extent(sch: Schedule, block: BlockRV) -> Any:

@@ -47,6 +47,11 @@ class Workload:
         return cls(tvm.ir.load_json(text))
 
 
+def in_place_of(func: Any, program: Any) -> Any:
+    """A program written for a function, with the function's own name and attributes."""
+    return program.without_attr("global_symbol").with_attrs(dict(func.attrs))
+
+
 # TVM checks the types of all arguments of all schedule primitives, and takes every annotation apart again
 # for each call: three quarters of the time of a rule. Remembered, the checks stay and cost little.
 _type_checker._dispatcher = cache(_type_checker._dispatcher)

@@ -24,7 +24,7 @@ def main(path: str, candidates: int) -> None:
             keys = [f"{number:016x}" for number in range(start, min(start + BATCH, candidates))]
             for key in sorted(records.claim(run, WORKLOAD, TARGET, keys)):
                 # Big enough for a trial to be several pages.
-                candidate = SimpleNamespace(key=key, sketch="s", trace_json=key * 500)
+                candidate = SimpleNamespace(key=key, sketch="s", trace_json=key * 500, program=None)
                 records.add(run, WORKLOAD, TARGET, candidate, measurement(int(key, 16)))
                 print(key, flush=True)
             records.save_state(run, {"next": start})

@@ -248,7 +248,7 @@ def _show_traces(records: Records, workloads: list[str], target: str | None, as_
     found = [trial for key in workloads for item in targets if (trial := records.best(key, item)) is not None]
     if not found:
         raise UsageError(why="no usable trial has a trace to show", advice=f"see tpo db ls {records.path}")
-    texts = [as_python(records.workload(trial.workload), trial.trace, trial.target) for trial in found]
+    texts = [as_python(records.start(trial), trial.trace, trial.target) for trial in found]
     if as_json:
         output.print_json(
             [{**db_print.trial_json(trial), "python": text} for trial, text in zip(found, texts, strict=True)]

@@ -14,7 +14,7 @@ from tpo.measure import BuildInput, LocalRunner, MeasureOptions
 from tpo.records import Records, Trial, target_key
 from tpo.records.replay import replay
 from tpo.targets import Target
-from tpo.workload import Workload
+from tpo.workload import Workload, in_place_of
 
 Progress = Callable[[str], None]
 
@@ -49,7 +49,8 @@ def tuned_functions(module: Any, records: Records, target: Target, threads: int,
         elif not records.workload(workload.key).same_as(workload):
             notes.append(f"{var.name_hint}: the stored function of that name is another one; not applied")
         else:
-            scheduled = _replay(func, best, notes, var.name_hint)
+            start = func if best.program is None else in_place_of(func, records.start(best).func)
+            scheduled = _replay(start, best, notes, var.name_hint)
             if scheduled is not None:
                 candidates[var.name_hint] = (best, BuildInput(workload, scheduled))
     notes += [f"not applied: {reason}" for reason in elsewhere]

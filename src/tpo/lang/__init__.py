@@ -22,6 +22,7 @@ from tpo.lang.effects import RuleUsageError as RuleUsageError
 from tpo.lang.effects import constrain as constrain
 from tpo.lang.effects import decline as decline
 from tpo.lang.effects import fork as fork
+from tpo.lang.effects import restate as restate
 from tpo.lang.effects import sample as sample
 from tpo.lang.handlers import condition as condition
 from tpo.lang.handlers import prior as prior

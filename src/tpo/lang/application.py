@@ -10,13 +10,15 @@ from tpo.lang.constraints import Constraint
 from tpo.lang.distributions import Distribution
 from tpo.lang.effects import Declined, Handler, Message, RuleUsageError
 from tpo.lang.rules import Rule
+from tpo.workload import Workload, schedule_of
 
 
 @dataclass
 class Applied:
     """A rule that was applied to a block: one way through its forks.
 
-    Names of sites are whole ones, `rule/block/site`, unique in a sketch.
+    Names of sites are whole ones, `rule/block/site`, unique in a sketch. `program` is what the schedule
+    starts from where the rule has restated the function.
     """
 
     rule: Rule
@@ -25,6 +27,7 @@ class Applied:
     forks: dict[str, Any] = field(default_factory=dict)
     sites: dict[str, Distribution] = field(default_factory=dict)
     constraints: list[Constraint] = field(default_factory=list)
+    program: Workload | None = None
 
     @property
     def label(self) -> str:
@@ -100,6 +103,7 @@ class _Application(Handler):
         self.applied = Applied(rule, str(analysis.stmt_of(sch, block).name_hint), sch)
         self.untaken: list[tuple[int, ...]] = []  # paths that differ from this one in their last step
         self._block = block
+        self._fresh = analysis.is_fresh(sch, block)
         self._path = path
         self._taken: tuple[int, ...] = ()
         self._variables: dict[Any, tuple[str, int]] = {}
@@ -110,6 +114,8 @@ class _Application(Handler):
             message.decide(None)
         elif message.kind == "fork":
             self._fork(message)
+        elif message.kind == "restate":
+            self._restate(message)
         else:
             self._sample(message)
 
@@ -136,6 +142,14 @@ class _Application(Handler):
         for position, variable in enumerate(sites.variables(value)):
             self._variables[variable] = (name, position)
         message.decide(value)
+
+    def _restate(self, message: Message) -> None:
+        if not self._fresh or self.applied.sites:
+            raise RuleUsageError("a function that has been scheduled, or sampled for, cannot be restated")
+        self.applied.program = Workload.of(message.options[0])
+        self.applied.sch = schedule_of(self.applied.program.module)
+        self._block = self.applied.sch.get_sblock("root")
+        message.decide(self.applied.sch)
 
     def _claim(self, name: str, taken: dict[str, Any]) -> None:
         if name in taken:

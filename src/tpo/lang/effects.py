@@ -1,4 +1,4 @@
-"""The effects of a rule: `sample`, `fork`, `constrain` and `decline`, and who gets to hear of them.
+"""The effects of a rule: `sample`, `fork`, `constrain`, `restate` and `decline`, and who hears of them.
 
 An effect is a message. It goes to the handlers that are active, the innermost first; each may change it
 or give it a value. What nobody has decided happens by default: the outermost handler, the `Application`
@@ -31,7 +31,7 @@ class RuleUsageError(Exception):
 class Message:
     """One effect. `value` is its result as soon as somebody has decided it."""
 
-    kind: Literal["sample", "fork", "constrain"]
+    kind: Literal["sample", "fork", "constrain", "restate"]
     name: str
     distribution: Distribution | None = None
     options: Sequence[Any] = ()
@@ -145,6 +145,29 @@ def constrain(condition: Any, reason: str = "") -> None:
         raise Declined(reason or "a constraint can never hold")
     if condition is not True:
         _send(Message("constrain", reason, condition=condition))
+
+
+def restate(func: Any) -> Any:
+    """Go on with another program that computes the same: returns a fresh schedule of it.
+
+    For ideas that are no schedule, such as another algorithm. The program has the parameters of the
+    function it replaces, and is compared with it wherever a candidate of it is measured or deployed.
+
+    >>> from tpo.lang import apply_rule, rule
+    >>> from tpo.lang.programs import ProgramWriter
+    >>> from tpo.testing.corpus import example
+    >>> @rule()
+    ... def swapped(sch, block, hw):
+    ...     writer = ProgramWriter(sch.mod["main"])
+    ...     left, right, total = writer.params
+    ...     writer.write("swapped", left.shape, lambda i, j: (total, [i, j], right[i, j] + left[i, j]))
+    ...     sch = restate(writer.finish())
+    ...     sch.parallel(sch.get_loops(sch.get_sblock("swapped"))[0])
+    >>> (way,) = apply_rule(swapped, *example())
+    >>> way.program is None
+    False
+    """
+    return _send(Message("restate", "", options=(func,)))
 
 
 def decline(reason: str) -> NoReturn:

@@ -14,6 +14,8 @@ from tpo.hardware import host_caches
 from tpo.measure import data, packing
 from tpo.measure.timing import Run, Sample
 
+# Reading this many times a cache's size leaves next to nothing in it of what was there.
+_ENOUGH_TO_FLUSH = 1.25
 # Checking arguments on every call takes longer to compile than most kernels; arguments here are ours.
 _LEAN = {"tirx.disable_assert": True}
 
@@ -56,16 +58,17 @@ class Kernel:
 class Surroundings:
     """What happens before every sample: a reading of the reference kernel, then the caches are flushed.
 
-    Inside a model other functions run between two calls of one: its weights come from the shared
-    cache or from memory, and a schedule that is only fast on warm caches is not fast there.
+    Inside a model other functions run between two calls of one, and touch `between_bytes` of memory: its
+    weights come from the shared cache or, in large models, from memory. A schedule that is only fast on
+    warm caches is not fast there.
     """
 
     name = "tpo.measure.before_each_sample"
 
-    def __init__(self, target: Any, threads: int) -> None:
+    def __init__(self, target: Any, threads: int, between_bytes: int) -> None:
         self.readings: list[float] = []
         self._reference, self._operands = _reference(target)
-        self._flush, self._memory = _flush(target, threads)
+        self._flush, self._memory = _flush(target, threads, between_bytes)
         tvm_ffi.register_global_func(self.name, self._before, override=True)
 
     def read(self) -> float:
@@ -102,13 +105,16 @@ def _reference(target: Any) -> tuple[Kernel, list[Any]]:
     return _on_ones(sch, target)
 
 
-def _flush(target: Any, threads: int) -> tuple[Kernel, list[Any]]:
-    """A function that fills every core's own caches with something else.
+def _flush(target: Any, threads: int, between_bytes: int) -> tuple[Kernel, list[Any]]:
+    """A function that fills every core's own caches with something else, and so much of the shared one.
 
     It only reads: lines it had written would have to be written back during the sample that follows.
     """
     lanes = 16
-    words = te.reduce_axis((0, 2 * host_caches().l2 // 4 // lanes), name="word")
+    caches = host_caches()
+    most = int(_ENOUGH_TO_FLUSH * max(caches.l3, caches.l2))
+    per_thread = max(2 * caches.l2, min(between_bytes, most) // threads)
+    words = te.reduce_axis((0, per_thread // 4 // lanes), name="word")
     memory = te.placeholder((threads, words.dom.extent, lanes), name="memory")
     largest = te.compute(
         (threads, lanes), lambda i, j: te.max(memory[i, words, j], axis=words), name="largest"

@@ -38,10 +38,12 @@ class MeasureOptions:
     """How candidates are measured.
 
     `hopeless` is how many times slower than the best ends a candidate's timing; a worker is replaced
-    after `recycle` builds, or when it has grown beyond `worker_mb`.
+    after `recycle` builds, or when it has grown beyond `worker_mb`. `between_mb` is how much memory the
+    rest of the model touches between two calls of a candidate: so much of the caches is lost to it.
     """
 
     threads: int
+    between_mb: float = 0.0
     workers: int = 0
     build_timeout: float = 30.0
     run_timeout: float = 10.0
@@ -76,6 +78,7 @@ class LocalRunner(Runner):
         settings = WorkerOptions(
             target=str(target),
             threads=options.threads,
+            between_bytes=int(options.between_mb * 2**20),
             memory_bytes=int(options.memory_gb * 2**30),
             confidence=options.confidence,
             hopeless=options.hopeless,

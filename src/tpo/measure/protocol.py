@@ -14,6 +14,7 @@ class WorkerOptions:
 
     target: str
     threads: int
+    between_bytes: int
     memory_bytes: int
     confidence: float
     hopeless: float

@@ -89,7 +89,7 @@ class Worker:
         self._target = for_compiling(options.target)
         self._kernels: dict[int, Kernel] = {}
         self._arrays: dict[str, Arrays] = {}
-        self._surroundings = Surroundings(self._target, options.threads)
+        self._surroundings = Surroundings(self._target, options.threads, options.between_bytes)
 
     def answer(self, request: Request) -> Reply:
         """Do what a request asks; whatever it raises is a failed outcome."""

@@ -120,14 +120,18 @@ def _merge_trials(connection: sqlite3.Connection, source: Reader, new_runs: list
     targets = _numbers(connection, source, "targets", "key")
     versions = _numbers(connection, source, "tvm_versions", "version")
     runs = _numbers(connection, source, "runs", "uid")
+    programs = {
+        number: tables.insert_program(connection, key, packed)
+        for number, key, packed in source.query("SELECT id, key, module FROM programs")
+    }
     added = replaced = duplicates = 0
     for row in source.query(
-        f"""SELECT workload, target, tvm, run, {_COLUMNS}, sketch, message, samples, trace
+        f"""SELECT workload, target, tvm, run, {_COLUMNS}, sketch, message, samples, trace, program
             FROM trials t JOIN details d ON d.trial = t.id ORDER BY t.id"""
     ):
         workload, target, tvm, run, *columns = row
         place = (workloads[workload], targets[target], versions[tvm])
-        measured, details = columns[:-4], columns[-4:]
+        measured, details, program = columns[:-5], columns[-5:-1], programs.get(columns[-1])
         found = connection.execute(
             """SELECT id, confirmed, created FROM trials
                WHERE workload = ? AND target = ? AND tvm = ? AND candidate = ?""",
@@ -147,8 +151,8 @@ def _merge_trials(connection: sqlite3.Connection, source: Reader, new_runs: list
             (*place, runs[run], *measured),
         ).lastrowid
         connection.execute(
-            "INSERT INTO details (trial, sketch, message, samples, trace) VALUES (?, ?, ?, ?, ?)",
-            (trial, *details),
+            "INSERT INTO details (trial, sketch, message, samples, trace, program) VALUES (?, ?, ?, ?, ?, ?)",
+            (trial, *details, program),
         )
     return MergeReport(len(new_runs), added, replaced, duplicates)
 
@@ -190,6 +194,9 @@ def prune(records: Records, keep: int | None = None, failures: bool = False) -> 
             condition = "id NOT IN (SELECT id FROM kept)"
         deleted = connection.execute(f"DELETE FROM trials WHERE {condition}").rowcount
         connection.execute("DROP TABLE IF EXISTS temp.kept")
+        connection.execute(
+            "DELETE FROM programs WHERE id NOT IN (SELECT program FROM details WHERE program IS NOT NULL)"
+        )
     records.shrink()
     return PruneReport(records.count().total, deleted, before, _size(records))
 

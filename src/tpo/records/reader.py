@@ -69,6 +69,15 @@ class Reader:
             raise self._unknown("workload", key)
         return rows.unpack_text(found[0][0])
 
+    def start(self, trial: Trial) -> Workload:
+        """The function that a trial's trace starts from: its workload, or another program for it."""
+        from tpo.workload import Workload
+
+        if trial.program is None:
+            return self.workload(trial.workload)
+        found = self._database.rows("SELECT module FROM programs WHERE key = ?", (trial.program,))
+        return Workload.from_json(rows.unpack_text(found[0][0]))
+
     def workloads(self) -> list[WorkloadRow]:
         """All workloads in the order they were added, with the trials of each."""
         outcomes: dict[int, list[tuple[str | None, int, int]]] = {}

@@ -7,7 +7,10 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from tpo.workload import Workload
 
 
 class CandidateLike(Protocol):
@@ -25,6 +28,10 @@ class CandidateLike(Protocol):
     def trace_json(self) -> str:
         """Its trace, as TVM's databases hold it."""
 
+    @property
+    def program(self) -> Workload | None:
+        """What its trace starts from, if that is not the workload itself."""
+
 
 @dataclass(frozen=True)
 class StoredCandidate:
@@ -33,6 +40,7 @@ class StoredCandidate:
     key: str
     sketch: str
     trace_json: str
+    program: Workload | None = None
 
 
 @dataclass(frozen=True)
@@ -132,7 +140,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Trial:
-    """One measured candidate. `seconds` is None exactly if there is a `failure`."""
+    """One measured candidate. `seconds` is None exactly if there is a `failure`.
+
+    `program` is the key of what the trace starts from, if that is not the workload itself.
+    """
 
     id: int
     run: str
@@ -154,6 +165,7 @@ class Trial:
     created: datetime
     tvm: str
     machine: Mapping[str, Any]
+    program: str | None = None
 
     @property
     def ok(self) -> bool:

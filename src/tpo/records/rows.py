@@ -16,7 +16,7 @@ from tpo.records.record import Run, RunInfo, Trial, TrialCounts
 TRIAL = """
     SELECT t.id, r.uid, w.key, g.key, t.candidate, d.sketch, d.trace, t.seconds, d.samples, t.failure,
            d.message, t.cut_short, t.drift, t.error, t.build_seconds, t.run_seconds, t.confirmed, t.created,
-           v.version, m.facts
+           v.version, m.facts, p.key
     FROM {source} t
     JOIN details d ON d.trial = t.id
     JOIN runs r ON r.id = t.run
@@ -24,6 +24,7 @@ TRIAL = """
     JOIN workloads w ON w.id = t.workload
     JOIN targets g ON g.id = t.target
     JOIN tvm_versions v ON v.id = t.tvm
+    LEFT JOIN programs p ON p.id = d.program
 """
 RUN = """
     SELECT r.uid, r.model_sha256, g.key, m.facts, r.info, r.status, r.state, r.created, r.updated,
@@ -40,7 +41,7 @@ def trial(row: tuple[Any, ...]) -> Trial:
     (
         number, run, workload, target, candidate, sketch, trace, seconds, samples, failure,
         message, cut_short, drift, error, build_seconds, run_seconds, confirmed, created,
-        tvm, facts,
+        tvm, facts, program,
     ) = row  # fmt: skip
     return Trial(
         id=number,
@@ -63,6 +64,7 @@ def trial(row: tuple[Any, ...]) -> Trial:
         created=moment(created),
         tvm=tvm,
         machine=json.loads(facts),
+        program=program,
     )
 
 

@@ -101,7 +101,19 @@ def _create_tables(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-MIGRATIONS: tuple[Migration, ...] = (_create_tables,)
+def _add_programs(connection: sqlite3.Connection) -> None:
+    """Traces may start from another program that computes the same as the workload."""
+    connection.execute(
+        """CREATE TABLE programs (
+            id INTEGER PRIMARY KEY,
+            key TEXT NOT NULL UNIQUE,
+            module BLOB NOT NULL  -- zlib of TVM's JSON
+        )"""
+    )
+    connection.execute("ALTER TABLE details ADD COLUMN program INTEGER REFERENCES programs (id)")
+
+
+MIGRATIONS: tuple[Migration, ...] = (_create_tables, _add_programs)
 
 
 def version_of(connection: sqlite3.Connection) -> int:

@@ -13,6 +13,7 @@ from tpo.records.process import Process
 if TYPE_CHECKING:
     from tpo.measure.contract import Measurement
     from tpo.records.record import CandidateLike
+    from tpo.workload import Workload
 
 # Workload, target and TVM version: trials that agree in them can be compared.
 Place = tuple[int, int, int]
@@ -107,16 +108,31 @@ def insert_trial(
     ).lastrowid
     assert number is not None
     connection.execute(
-        "INSERT INTO details (trial, sketch, message, samples, trace) VALUES (?, ?, ?, ?, ?)",
+        "INSERT INTO details (trial, sketch, message, samples, trace, program) VALUES (?, ?, ?, ?, ?, ?)",
         (
             number,
             candidate.sketch,
             measurement.message,
             rows.pack_samples(measurement.samples),
             rows.pack_text(candidate.trace_json),
+            None if candidate.program is None else _program(connection, candidate.program),
         ),
     )
     return number
+
+
+def _program(connection: sqlite3.Connection, program: Workload) -> int:
+    """The integer that stands for a program, which is stored once."""
+    found = connection.execute("SELECT id FROM programs WHERE key = ?", (program.key,)).fetchone()
+    if found is not None:
+        return int(found[0])
+    return insert_program(connection, program.key, rows.pack_text(program.to_json()))
+
+
+def insert_program(connection: sqlite3.Connection, key: str, packed: bytes) -> int:
+    """A new row of `programs`, unless there is one already; its id."""
+    connection.execute("INSERT OR IGNORE INTO programs (key, module) VALUES (?, ?)", (key, packed))
+    return int(connection.execute("SELECT id FROM programs WHERE key = ?", (key,)).fetchone()[0])
 
 
 def outcome(measurement: Measurement) -> tuple[float | None, str | None, bool]:

@@ -25,7 +25,7 @@ from tpo.records.record import RunInfo, StoredCandidate, Trial, target_key, targ
 from tpo.records.replay import replay, uses_intrinsics
 from tpo.records.select import ambiguous
 from tpo.records.store import Records
-from tpo.workload import Workload, structural_key
+from tpo.workload import Workload, in_place_of, structural_key
 
 WORKLOADS, TRIALS, MODULE = "database_workload.json", "database_tuning_record.json", "module.json"
 IMPORTED = "imported"
@@ -73,7 +73,7 @@ def export(
     folder = Path(folder)
     _check_output(folder)
     target = _choose_target(records) if target is None else target
-    best = {row.key: records.top(row.key, target, top) for row in records.workloads()}
+    best = {row.key: _best(records, row.key, target, top) for row in records.workloads()}
     best = {key: trials for key, trials in best.items() if trials}
     if not best:
         raise _nothing_usable(records, target)
@@ -83,13 +83,14 @@ def export(
         left_out: Counter[str] = Counter()
         trials = _write_database(records, inside, target, best, left_out)
         applied = _applied(inside, target, best, records)
-        keys = None if module is None else _function_keys(module)
         if module is not None:
+            module = _with_programs(module, best, records)
             (inside / MODULE).write_text(tvm.ir.save_json(module), encoding="utf-8")
         intrinsics = any(uses_intrinsics(trial.trace) for found in best.values() for trial in found)
         readme = plain_tvm.readme(target, module is not None, intrinsics)
         (inside / "README.md").write_text(readme, encoding="utf-8")
         _put_in_place(inside, folder)
+    keys = None if module is None else _function_keys(module)
     return ExportReport(
         folder=folder,
         target=target,
@@ -159,12 +160,15 @@ def _nothing_usable(records: Reader, target: str | None) -> UsageError:
 def _write_database(
     records: Reader, folder: Path, target: str, best: dict[str, list[Trial]], left_out: Counter[str]
 ) -> int:
-    """Write the two files; the number of records."""
-    workloads, lines = [], []
-    for index, (key, trials) in enumerate(best.items()):
-        workload = records.workload(key)
-        workloads.append(_line(ms.database.Workload(workload.module).as_json()))
+    """Write the two files; the number of records. Every program that traces start from is a workload."""
+    workloads: dict[str, str] = {}
+    lines = []
+    for trials in best.values():
         for trial in trials:
+            workload = records.start(trial)
+            text = _line(ms.database.Workload(workload.module).as_json())
+            index = list(workloads).index(workload.key) if workload.key in workloads else len(workloads)
+            workloads.setdefault(workload.key, text)
             # TVM takes whatever has the lowest time: what is not as well proven must not come first.
             if trial.seconds is None or trial.seconds < (trials[0].seconds or 0.0):
                 left_out["faster than the best, but not measured again"] += 1
@@ -178,7 +182,7 @@ def _write_database(
             record = [json.loads(trial.trace), [trial.seconds], json.loads(target), None]
             # Not by TVM's own writer, which makes annotations that are True to ones that are 1.
             lines.append(_line([index, record]))
-    (folder / WORKLOADS).write_text("".join(workloads), encoding="utf-8")
+    (folder / WORKLOADS).write_text("".join(workloads.values()), encoding="utf-8")
     (folder / TRIALS).write_text("".join(lines), encoding="utf-8")
     return len(lines)
 
@@ -189,14 +193,39 @@ def _line(content: list[Any]) -> str:
 
 
 def _applied(folder: Path, target: str, best: dict[str, list[Trial]], records: Reader) -> set[str]:
-    """The workloads for which plain TVM finds a record, reading the files as it does."""
+    """The functions for which plain TVM finds a record, reading the files as it does."""
     database = ms.database.JSONDatabase(str(folder / WORKLOADS), str(folder / TRIALS), allow_missing=False)
     tvm_target = tvm.target.Target(json.loads(target))
+    starts = {start.key: start for trials in best.values() for start in map(records.start, trials)}
     return {
         key
-        for key in best
-        if database.query_tuning_record(records.workload(key).module, tvm_target, "main") is not None
+        for key, start in starts.items()
+        if database.query_tuning_record(start.module, tvm_target, "main") is not None
     }
+
+
+def _best(records: Reader, key: str, target: str, count: int) -> list[Trial]:
+    """The best trials of a workload, the best one of the function as it stands in any case.
+
+    Whoever has no module of ours has only the function itself, and not another program for it.
+    """
+    found = records.top(key, target, count)
+    if found and all(trial.program is not None for trial in found):
+        usable = (t for t in records.trials(key, target, best_first=True) if t.ok and not t.cut_short)
+        plain = (t for t in usable if t.program is None and t.tvm == records.tvm_version)
+        found += [trial for trial in (next(plain, None),) if trial is not None]
+    return found
+
+
+def _with_programs(module: Any, best: dict[str, list[Trial]], records: Reader) -> Any:
+    """The module with the program of its best trial for every function that has one."""
+    changed = module.clone()
+    for var in module.get_global_vars():
+        func = module[var]
+        trials = best.get(Workload.of(func).key, []) if isinstance(func, tirx.PrimFunc) else []
+        if trials and trials[0].program is not None:
+            changed.update_func(var, in_place_of(func, records.start(trials[0]).func))
+    return changed
 
 
 def _function_keys(module: Any) -> list[str]:

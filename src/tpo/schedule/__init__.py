@@ -10,12 +10,12 @@ import tvm
 from tvm import tirx
 
 from tpo.hardware import Hardware
-from tpo.lang import Declined, apply_rule
+from tpo.lang import Applied, Declined, apply_rule
 from tpo.lang.library import shipped_rule
-from tpo.workload import schedule_of
+from tpo.workload import in_place_of, schedule_of
 
 # In this order: the first rule that accepts a function schedules it.
-DEFAULT_RULES = ("contraction", "elementwise", "reduction")
+DEFAULT_RULES = ("winograd", "contraction", "elementwise", "reduction")
 UNSCHEDULED = "none"
 TUNED = "tuned"
 
@@ -45,11 +45,14 @@ def schedule_function(func: Any, hw: Hardware) -> tuple[Any, str]:
     A function that no rule can take (sorting, data-dependent loops) stays as it is.
     """
     found = default_schedule(tvm.IRModule({"main": func}), hw)
-    return (func, UNSCHEDULED) if found is None else (found[0].mod["main"], found[1])
+    if found is None:
+        return func, UNSCHEDULED
+    scheduled = found.sch.mod["main"]
+    return (scheduled if found.program is None else in_place_of(func, scheduled)), found.rule.name
 
 
-def default_schedule(module: Any, hw: Hardware) -> tuple[Any, str] | None:
-    """The default schedule of `module["main"]` and the name of the rule that made it, if one can.
+def default_schedule(module: Any, hw: Hardware) -> Applied | None:
+    """The first rule that can schedule `module["main"]`, applied to it.
 
     It is what the first rule that takes the function prefers, at its forks and its sites. A rule that
     cannot apply a step to this function leaves it to the next one.
@@ -58,7 +61,7 @@ def default_schedule(module: Any, hw: Hardware) -> tuple[Any, str] | None:
     for name in DEFAULT_RULES:
         try:
             (applied,) = apply_rule(shipped_rule(name), sch, sch.get_sblock("root"), hw, first_only=True)
-            return applied.sch, name
+            return applied
         except Declined as refusal:
             _log.debug("rule %s declined: %s", name, refusal)
         except Exception as error:  # TVM's schedule primitives raise many kinds of errors

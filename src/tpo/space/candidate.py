@@ -8,16 +8,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tpo.workload import structural_key
+from tpo.workload import Workload, structural_key
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A scheduled program. `sketch` names the structure it comes from, for people and for records."""
+    """A scheduled program. `sketch` names the structure it comes from, for people and for records.
+
+    `program` is what the trace starts from, if that is not the workload itself.
+    """
 
     sketch: str
     trace: Any
     module: Any
+    program: Workload | None = None
 
     @cached_property
     def key(self) -> str:

@@ -15,7 +15,7 @@ from tvm import s_tir
 
 from tpo.hardware import Hardware
 from tpo.lang import Applied, Declined, Rule, analysis, apply_rule
-from tpo.workload import schedule_of
+from tpo.workload import Workload, schedule_of
 
 MAX_DRAFTS = 64  # sketches of one function, beyond which rules are no longer left out
 
@@ -44,13 +44,18 @@ class Draft:
     authors: tuple[tuple[Any, str, str], ...] = ()  # (instruction, rule, block)
 
     @property
+    def program(self) -> Workload | None:
+        """What the schedule starts from, if a rule has restated the function."""
+        return next((applied.program for applied in self.applied if applied.program is not None), None)
+
+    @property
     def name(self) -> str:
         """The rules that made it and their structural choices."""
         return "+".join(applied.label for applied in self.applied)
 
     def extended(self, applied: Applied) -> Draft:
         """With one more rule applied."""
-        known = len(self.sch.trace.insts)
+        known = 0 if applied.program is not None else len(self.sch.trace.insts)
         made = [(inst, applied.rule.name, applied.block) for inst in list(applied.sch.trace.insts)[known:]]
         return Draft(applied.sch, (*self.applied, applied), (*self.authors, *made))
 

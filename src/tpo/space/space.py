@@ -42,7 +42,8 @@ class Sketch:
     """A structure: instructions whose sampling sites are not decided.
 
     `preferred` are the same instructions with the decisions the rules themselves would make. `authors`
-    says of every instruction which rule made it at which block; TVM's own rules do not tell.
+    says of every instruction which rule made it at which block; TVM's own rules do not tell. `program` is
+    what the instructions start from, if that is not the workload itself.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Sketch:
     sites: tuple[Site, ...]
     constraints: tuple[Constraint, ...] = ()
     authors: tuple[str, ...] = ()
+    program: Workload | None = None
 
     @classmethod
     def of(cls, name: str, trace: Any) -> Sketch:
@@ -80,7 +82,7 @@ class Space:
     def _default(self) -> Candidate:
         made = default_candidate(self.workload, self.target)
         structure = Trace(made.trace.insts, {})
-        names = (sketch.name for sketch in self.sketches if _same(sketch.trace, structure))
+        names = (sketch.name for sketch in self.sketches if _same(sketch, structure, made.program))
         return replace(made, sketch=next(names, made.sketch))
 
     def default(self) -> Candidate:
@@ -89,14 +91,14 @@ class Space:
 
     def preferred(self, sketch: Sketch) -> Candidate | None:
         """The candidate of a sketch that its rule would choose; None if TVM refuses it."""
-        return self._apply(sketch.preferred, sketch.name, seed=1)
+        return self._apply(sketch.preferred, sketch.name, sketch.program, seed=1)
 
     def sample(self, sketch: Sketch, seed: int) -> Candidate | None:
         """A random candidate of a sketch; None if TVM refuses what was drawn."""
         decisions = draw(sketch.sites, sketch.constraints, np.random.default_rng(seed))
-        return (
-            None if decisions is None else self._apply(_decided(sketch.trace, decisions), sketch.name, seed)
-        )
+        if decisions is None:
+            return None
+        return self._apply(_decided(sketch.trace, decisions), sketch.name, sketch.program, seed)
 
     def mutate(self, candidate: Candidate, rng: np.random.Generator) -> Candidate | None:
         """The candidate with one to three of its decisions changed; None if TVM refuses them."""
@@ -108,7 +110,8 @@ class Space:
         before = [as_decision(candidate.trace.decisions[inst]) for inst in found]
         constraints = () if sketch is None else sketch.constraints
         after = mutate(sites, constraints, before, rng)
-        return self._apply(_decided(candidate.trace, after), candidate.sketch, draw_seed(rng))
+        changed = _decided(candidate.trace, after)
+        return self._apply(changed, candidate.sketch, candidate.program, draw_seed(rng))
 
     def decision(self, candidate: Candidate, site: int) -> Decision:
         """What a candidate has decided at a site."""
@@ -129,17 +132,17 @@ class Space:
         decisions = {
             site: candidate.trace.decisions[other] for site, other in zip(sites, theirs, strict=True)
         }
-        return self._apply(Trace(sketch.trace.insts, decisions), sketch.name, seed=1)
+        return self._apply(Trace(sketch.trace.insts, decisions), sketch.name, sketch.program, seed=1)
 
-    def replay(self, trace_json: str, sketch: str = "") -> Candidate:
+    def replay(self, trace_json: str, sketch: str = "", program: Workload | None = None) -> Candidate:
         """The candidate of a stored trace; an error of TVM's where the trace is not for this workload."""
-        sch = self._schedule(seed=1)
+        sch = schedule_of((program or self.workload).module)
         Trace.apply_json_to_schedule(json.loads(trace_json), sch)
-        return Candidate(sketch, sch.trace, sch.mod)
+        return Candidate(sketch, sch.trace, sch.mod, program)
 
-    def _apply(self, trace: Any, name: str, seed: int) -> Candidate | None:
+    def _apply(self, trace: Any, name: str, program: Workload | None, seed: int) -> Candidate | None:
         """Replay a trace, drawing what is not decided, and let TVM's postprocessors finish TVM's sketches."""
-        sch = self._schedule(seed)
+        sch = schedule_of((program or self.workload).module, seed)
         try:
             trace.apply_to_schedule(sch, remove_postproc=True)
             if _is_marked(trace):
@@ -149,17 +152,17 @@ class Space:
         except Exception as error:  # TVM's schedule primitives raise many kinds of errors
             _log.debug("%s with seed %d: %s", name, seed, error)
             return None
-        return Candidate(name, sch.trace, sch.mod)
-
-    def _schedule(self, seed: int) -> Any:
-        return schedule_of(self.workload.module, seed)
+        return Candidate(name, sch.trace, sch.mod, program)
 
 
 def default_candidate(workload: Workload, target: Target) -> Candidate:
     """What a function gets that was never tuned: itself, if no rule takes it. It needs no space."""
     found = default_schedule(workload.module, target.hardware)
-    sch, rule = found or (s_tir.Schedule(workload.module), UNSCHEDULED)
-    return Candidate(rule, sch.trace.simplified(remove_postproc=False), sch.mod)
+    if found is None:
+        sch = s_tir.Schedule(workload.module)
+        return Candidate(UNSCHEDULED, sch.trace, sch.mod)
+    trace = found.sch.trace.simplified(remove_postproc=False)
+    return Candidate(found.rule.name, trace, found.sch.mod, found.program)
 
 
 def build_space(workload: Workload, target: Target, rules: Sequence[Path] = ()) -> Space:
@@ -218,12 +221,13 @@ def sketch_of(draft: Draft) -> Sketch:
         sites,
         tuple(c for c in constraints if all(name in names for name, _ in c.sites)),
         tuple(authors),
+        draft.program,
     )
 
 
 def _add_sketch(space: Space, sketch: Sketch) -> None:
     plain(sketch.trace.as_json())
-    if not any(_same(sketch.trace, other.trace) for other in space.sketches):
+    if not any(_same(other, sketch.trace, sketch.program) for other in space.sketches):
         space.sketches.append(sketch)
 
 
@@ -237,9 +241,14 @@ def _plain_decision(decision: Decision) -> Any:
     return decision if isinstance(decision, int) else list(decision)
 
 
-def _same(trace: Any, other: Any) -> bool:
-    """Whether two traces are the same instructions."""
-    return len(trace.insts) == len(other.insts) and plain(trace.as_json()) == plain(other.as_json())
+def _same(sketch: Sketch, trace: Any, program: Workload | None) -> bool:
+    """Whether a sketch is these instructions, starting from the same program."""
+    programs = {None if start is None else start.key for start in (sketch.program, program)}
+    return (
+        len(programs) == 1
+        and len(sketch.trace.insts) == len(trace.insts)
+        and plain(sketch.trace.as_json()) == plain(trace.as_json())
+    )
 
 
 def _is_marked(trace: Any) -> bool:

@@ -78,7 +78,7 @@ def _check(rule: Rule, target: Target, name: str, workload: Workload) -> Outcome
 
 def _faults(space: Space, sketch: Sketch, candidate: Candidate, seed: int) -> Iterator[str]:
     """Everything wrong with one candidate."""
-    again = space.replay(candidate.trace_json, candidate.sketch)
+    again = space.replay(candidate.trace_json, candidate.sketch, candidate.program)
     if not tvm_ffi.structural_equal(again.module, candidate.module):
         yield "its stored trace gives another program"
     if [site.name for site in sketch.sites] != [site.name for site in sites_of(again.trace)]:

@@ -78,7 +78,7 @@ def _leaders(session: Session, entry: Entry) -> list[tuple[Trial, Candidate]]:
     trials = fastest[: session.config.confirm]
     trials += [trial for trial in fastest[session.config.confirm :] if trial.candidate == default]
     space = session.space(entry.group.leader)
-    return [(trial, space.replay(trial.trace, trial.sketch)) for trial in trials]
+    return [(trial, session.replay(space, trial)) for trial in trials]
 
 
 def _settle(session: Session, entry: Entry, found: list[tuple[Trial, Measurement]]) -> None:

@@ -188,6 +188,7 @@ def _runner(session: Session) -> LocalRunner:
     measure = session.config.measure
     options = MeasureOptions(
         threads=session.threads,
+        between_mb=session.touched_bytes / 2**20,
         build_timeout=measure.build_timeout,
         run_timeout=measure.run_timeout,
         memory_gb=measure.memory_gb,

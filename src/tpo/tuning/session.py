@@ -61,6 +61,7 @@ class Session:
         entries = [Entry(group, estimate_seconds(group.leader.task, target.hardware)) for group in groups]
         entries.sort(key=lambda entry: -entry.estimated_seconds * entry.weight)
         self.ledger = Ledger(entries)
+        self.touched_bytes = sum(task.bytes * task.weight for task in tasks)  # by one run of the model
         limit = config.trial_limit(len(entries))
         self.budget = Budget(limit, config.minutes)
         self.scheduler = TaskScheduler(
@@ -163,6 +164,11 @@ class Session:
             entry.failed += 1
             self.ledger.failures[trial.failure] += 1
 
+    def replay(self, space: Space, trial: Trial) -> Candidate:
+        """The candidate of a recorded trial."""
+        program = None if trial.program is None else self.records.start(trial)
+        return space.replay(trial.trace, trial.sketch, program)
+
     def _remembered(self, space: Space) -> list[tuple[Candidate, Measurement]]:
         """Recorded trials of a space: the best ones, and from the rest what the newest have to say."""
         key = space.workload.key
@@ -176,7 +182,7 @@ class Session:
         found = []
         for trial in (*best, *newest):
             try:
-                candidate = space.replay(trial.trace, trial.sketch)
+                candidate = self.replay(space, trial)
             except Exception as error:  # a damaged record, or one that needs what is not installed any more
                 self.emit(Warned(f"record {trial.id} of {key} cannot be replayed: {_last_line(error)}"))
                 continue

@@ -18,6 +18,7 @@ from tpo.lang.analysis.blocks import is_untouched as is_untouched
 from tpo.lang.analysis.blocks import iter_extents as iter_extents
 from tpo.lang.analysis.blocks import layout_free as layout_free
 from tpo.lang.analysis.blocks import loads as loads
+from tpo.lang.analysis.blocks import product_of as product_of
 from tpo.lang.analysis.blocks import read_index as read_index
 from tpo.lang.analysis.blocks import reduction_count as reduction_count
 from tpo.lang.analysis.blocks import single_contraction as single_contraction

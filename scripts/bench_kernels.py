@@ -112,14 +112,26 @@ def main() -> int:
                 row = bench.row(group, operator)
                 rows.append(row)
                 print(line(row), flush=True)
+                if given.json:
+                    save(given, machine, rows)
                 progress = f"{threads} thread(s): {number} of {len(chosen)}, {operator.name}"
                 print(f"{progress}, {row.seconds:.0f} s", file=sys.stderr, flush=True)
     verdicts = [verdict for threads in given.threads for verdict in judge(rows, threads)]
     print(*peaks(rows, given.threads), *(text for text, _ in verdicts), sep="\n")
     if given.json:
-        content = {"machine": asdict(machine), "arguments": vars(given), "rows": [asdict(row) for row in rows]}
+        content = {
+            "machine": asdict(machine),
+            "arguments": vars(given),
+            "rows": [asdict(row) for row in rows],
+        }
         given.json.write_text(json.dumps(content, indent=1, default=str) + "\n")
     return 0 if all(reached for _, reached in verdicts) else 1
+
+
+def save(given: argparse.Namespace, machine: Any, rows: Sequence[Row]) -> None:
+    """Write what is known by now: a long run may not come to its end."""
+    content = {"machine": asdict(machine), "arguments": vars(given), "rows": [asdict(row) for row in rows]}
+    given.json.write_text(json.dumps(content, indent=1, default=str) + "\n")
 
 
 class Bench:
@@ -144,22 +156,23 @@ class Bench:
     def row(self, group: str, operator: Any) -> Row:
         """Everything about one operator."""
         from tpo.testing.kernels import imported
+        from tpo.workload import Workload
 
         start = time.perf_counter()
         row = Row(group, operator.name, self.threads)
-        draws = self._draw(row, imported(operator).func)
-        best, default = self._choose(row, draws)
-        if best is not None:
-            self._compare(row, operator, best, default)
+        workload = Workload.of(imported(operator).func)
+        draws = self._draw(row, workload)
+        chosen = self._choose(row, workload, draws)
+        if chosen:
+            self._compare(row, operator, chosen)
         row.seconds = time.perf_counter() - start
         return row
 
-    def _draw(self, row: Row, func: Any) -> list[Draw]:
+    def _draw(self, row: Row, workload: Any) -> list[Draw]:
         """Random samples, spread evenly over the sketches, and what the rules themselves would choose."""
         from tpo.space import build_space
-        from tpo.workload import Workload
 
-        space = build_space(Workload.of(func), self.target)
+        space = build_space(workload, self.target)
         row.problems += [f"{problem.rule}: {problem.message}{problem.place}" for problem in space.problems]
         sketches = [sketch for sketch in space.sketches if is_ours(sketch.name, row.group)]
         draws = [Draw("default", space.default())]
@@ -183,13 +196,219 @@ class Bench:
                 draws.append(Draw("random", found))
         return draws
 
-    def _choose(self, row: Row, draws: Sequence[Draw]) -> tuple[Draw | None, Draw]:
-        """Measure every program once, and the fastest again, in turns."""
+    def _choose(self, row: Row, workload: Any, draws: Sequence[Draw]) -> dict[str, Any]:
+        """Measure every program once, the fastest again, in turns; the best and the default, if there are."""
         from tpo.measure import BuildInput
-        from tpo.workload import Workload, structural_key
 
-        keys = [structural_key(draw.candidate.module) for draw in draws]
-        distinct = {key: draw for key, draw in reversed(list(zip(keys, draws, strict=True)))}
-        workload = Workload(draws[0].candidate.module) if False else None
-        del workload
-        raise NotImplementedError
+        # Of equal programs the random one counts: it is what the figures are about.
+        programs = {draw.candidate.key: draw for draw in draws}
+        inputs = {key: BuildInput(workload, draw.candidate.module) for key, draw in programs.items()}
+        keys = list(inputs)
+        results = {keys[k]: found for k, found in self.runner.measure([inputs[key] for key in keys])}
+        times = {key: found.seconds for key, found in results.items() if found.seconds is not None}
+        self._count(row, draws, results)
+        allowed = [key for key in times if is_ours(programs[key].candidate.sketch, row.group)]
+        finalists = sorted(allowed, key=lambda key: times[key])[:FINALISTS]
+        if not finalists:
+            return {}
+        (again,) = self.runner.compare([[inputs[key] for key in finalists]])
+        best, found = min(zip(finalists, again, strict=True), key=lambda pair: pair[1].seconds or math.inf)
+        row.near = count_near(draws, times, min(times[key] for key in allowed))
+        row.sketch, row.kind = programs[best].candidate.sketch, programs[best].kind
+        row.measured_ms = {
+            kind: 1e3
+            * min(times[d.candidate.key] for d in draws if d.kind == kind and d.candidate.key in times)
+            for kind in {d.kind for d in draws if d.candidate.key in times}
+        }
+        default = draws[0].candidate.key
+        row.measured_ms["best"] = 1e3 * (found.seconds or times[best])
+        return {
+            "best": inputs[best].module,
+            **({"default": inputs[default].module} if default in times else {}),
+        }
+
+    def _count(self, row: Row, draws: Sequence[Draw], results: dict[str, Any]) -> None:
+        """How many random samples are valid, what became of the others, and what any failure said."""
+        outcomes = [(draw, results[draw.candidate.key]) for draw in draws]
+        row.valid = sum(found.ok for draw, found in outcomes if draw.kind == "random")
+        failed = [(draw, found) for draw, found in outcomes if not found.ok]
+        row.failures |= Counter(str(found.failure) for draw, found in failed if draw.kind == "random")
+        said = (
+            f"{draw.kind} {draw.candidate.sketch}: {found.failure}: {found.message}" for draw, found in failed
+        )
+        row.problems += list(dict.fromkeys(said))
+
+    def _compare(self, row: Row, operator: Any, modules: dict[str, Any]) -> None:
+        """Beside ONNX Runtime, until nothing disturbs or attempts run out."""
+        import tvm
+
+        from tpo.deploy.machine import observe
+
+        sources = {name: str(tvm.ir.save_json(module)) for name, module in modules.items()}
+        seconds = row.measured_ms["best"] / 1e3
+        while row.attempts < ATTEMPTS:
+            row.attempts += 1
+            before = observe()
+            try:
+                found = self.side.submit(meet, row.group, row.operator, sources, seconds).result()
+            except (BrokenProcessPool, ValueError) as error:
+                row.doubts = [f"not compared: {error}"]
+                self.side = self._new_side()
+                return
+            settle(row, operator.flops, found)
+            row.doubts = doubts(found.peaks, [*before.warnings, *observe().warnings])
+            if not row.doubts:
+                return
+
+    def _new_side(self) -> ProcessPoolExecutor:
+        # The number of TVM's threads is fixed once per process, and so every number has its own.
+        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), prepare, (self.threads,))
+
+
+def is_ours(sketch: str, group: str) -> bool:
+    """Whether a sketch takes part: TVM's never do, and Winograd is no direct convolution.
+
+    >>> is_ours("contraction/columns=16x2", "peak"), is_ours("tvm/0", "other"), is_ours("winograd/f4", "peak")
+    (True, False, False)
+    """
+    return not sketch.startswith("tvm/") and not (group == "peak" and sketch.startswith("winograd"))
+
+
+def count_near(draws: Sequence[Draw], times: dict[str, float], best: float) -> int:
+    """Random samples that take at most twice the best time."""
+    random = (draw.candidate.key for draw in draws if draw.kind == "random")
+    return sum(times.get(key, math.inf) <= 2 * best for key in random)
+
+
+def settle(row: Row, flops: int, found: Any) -> None:
+    """Take over what a comparison has found."""
+    ours, theirs = (np.asarray(found.seconds[name]) for name in ("best", "onnxruntime"))
+    row.ratio, *interval = median_and_interval(theirs / ours)
+    row.interval = (interval[0], interval[1])
+    if "default" in found.seconds:
+        row.default_ratio = float(np.median(theirs / np.asarray(found.seconds["default"])))
+    row.ms, row.onnxruntime_ms = 1e3 * float(np.median(ours)), 1e3 * float(np.median(theirs))
+    row.peaks, row.error, row.copies = list(found.peaks), found.error, asdict(found.copies)
+    row.gflops = flops / row.ms / 1e6
+    row.share_of_peak = row.gflops / statistics.mean(found.peaks)
+
+
+def median_and_interval(values: Any) -> tuple[float, float, float]:
+    """The median, and the 95 % interval of it when rounds are drawn again."""
+    if np.ptp(values) == 0:
+        return float(values[0]), float(values[0]), float(values[0])
+    drawn = stats.bootstrap((values,), np.median, method="percentile", rng=0)
+    low, high = drawn.confidence_interval
+    return float(np.median(values)), float(low), float(high)
+
+
+def doubts(peaks: Sequence[float], warnings: Sequence[str]) -> list[str]:
+    """Why a comparison does not count; nothing if it does.
+
+    >>> doubts((100.0, 98.0), []), doubts((100.0, 90.0), [])
+    ([], ['the FMA peak went from 100 to 90 GFLOP/s'])
+    """
+    changed = min(peaks) < (1 - STEADY) * max(peaks)
+    moved = [f"the FMA peak went from {peaks[0]:.0f} to {peaks[1]:.0f} GFLOP/s"] if changed else []
+    return moved + list(dict.fromkeys(warnings))
+
+
+_side: dict[str, Any] = {}
+
+
+def prepare(threads: int) -> None:
+    """In the process where kernels meet ONNX Runtime: as many threads as it will ever have."""
+    from tpo import targets, vector_math
+    from tpo.testing.fma_peak import FmaPeak
+    from tpo.threads import size_worker_pool
+
+    size_worker_pool(threads)
+    vector_math.register()
+    _side["target"] = targets.resolve("native", threads)
+    _side["peak"] = FmaPeak(_side["target"])
+
+
+def meet(group: str, name: str, sources: dict[str, str], seconds: float) -> Any:
+    """In that process: time scheduled functions beside ONNX Runtime."""
+    import tvm
+
+    from tpo.testing.beside import compare
+    from tpo.testing.kernels import imported, operators
+
+    operator = next(item for item in operators()[group] if item.name == name)
+    candidates = {kind: tvm.ir.load_json(source)["main"] for kind, source in sources.items()}
+    return compare(imported(operator), candidates, _side["target"], _side["peak"], ROUNDS, seconds)
+
+
+HEADER = (
+    f"{'operator':34} thr {'valid':>6} {'in 2x':>6} {'ms':>8} {'GFLOP/s':>7} {'peak':>5} {'ORT ms':>8} "
+    f"{'ratio':>5} {'interval':>13} {'default':>7}  sketch"
+)
+
+
+def line(row: Row) -> str:
+    """A row of the table."""
+    valid = f"{row.valid / row.drawn:.0%}" if row.drawn else "-"
+    near = f"{row.near / row.valid:.0%}" if row.valid else "-"
+    speed = f"{row.gflops:7.0f} {row.share_of_peak:5.0%}" if row.gflops else f"{'-':>7} {'-':>5}"
+    interval = f"[{row.interval[0]:.2f}, {row.interval[1]:.2f}]"
+    note = "  NOT COUNTED: " + "; ".join(row.doubts) if row.doubts else ""
+    return (
+        f"{row.operator:34} {row.threads:3} {valid:>6} {near:>6} {row.ms:8.4f} {speed} "
+        f"{row.onnxruntime_ms:8.4f} {row.ratio:5.2f} {interval:>13} {row.default_ratio:7.2f}  "
+        f"{row.sketch} ({row.kind}){note}"
+    )
+
+
+def peaks(rows: Sequence[Row], threads: Sequence[int]) -> Iterator[str]:
+    """The readings of the FMA peak over the whole run."""
+    for count in threads:
+        readings = [reading for row in rows if row.threads == count for reading in row.peaks]
+        if readings:
+            low, middle, high = np.percentile(readings, [0, 50, 100])
+            yield f"FMA peak, {count} thread(s): {middle:.0f} GFLOP/s, readings {low:.0f} to {high:.0f}"
+
+
+def judge(rows: Sequence[Row], threads: int) -> Iterator[tuple[str, bool]]:
+    """What the goals ask, each with whether it was reached by the rows that count."""
+    mine = [row for row in rows if row.threads == threads]
+    for group, goal in MIN_RATIO.items():
+        counted = [row for row in mine if row.group == group and not row.doubts and row.ratio > 0]
+        everything = sum(row.group == group for row in mine)
+        if not everything:
+            continue
+        name = f"{threads} thread(s), {group}, {len(counted)} of {everything} rows count:"
+        if not counted:
+            yield f"{name} nothing to judge", False
+            continue
+        ratio = geometric_mean([row.ratio for row in counted])
+        default = geometric_mean([row.default_ratio for row in counted if row.default_ratio > 0])
+        yield (
+            verdict(f"{name} ratio to ONNX Runtime {ratio:.2f} (default {default:.2f})", ratio >= goal, goal)
+        )
+        if group == "peak":
+            shares = [row.share_of_peak for row in counted]
+            mean, least = geometric_mean(shares), min(shares)
+            yield verdict(f"{name} share of peak {mean:.0%}", mean >= MIN_PEAK, MIN_PEAK)
+            yield verdict(f"{name} least share of peak {least:.0%}", least >= MIN_ANY_PEAK, MIN_ANY_PEAK)
+    drawn, valid = sum(row.drawn for row in mine), sum(row.valid for row in mine)
+    if drawn:
+        share, near = valid / drawn, sum(row.near for row in mine) / max(valid, 1)
+        yield verdict(
+            f"{threads} thread(s): {share:.1%} of {drawn} samples valid", share >= MIN_VALID, MIN_VALID
+        )
+        yield verdict(f"{threads} thread(s): {near:.1%} of those within 2x", near >= MIN_NEAR, MIN_NEAR)
+
+
+def verdict(text: str, reached: bool, goal: float) -> tuple[str, bool]:
+    """A line that says whether a goal was reached."""
+    return f"{text}; goal {goal:g}: {'reached' if reached else 'NOT REACHED'}", reached
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """The geometric mean; not a number where there are no values."""
+    return float(stats.gmean(values)) if values else math.nan
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Kernels beside ONNX Runtime: in one process, in turns, on equal threads, with weights that are not in caches.
+"""Kernels beside ONNX Runtime: in one process, in turns, on equal threads, with weights from memory.
 
 Both sides run a *pass*: one call for each of so many copies of the operator, every copy with weights of
 its own. In ONNX Runtime a pass is one graph of that many nodes, in its own blocked layout and without the
@@ -25,8 +25,7 @@ from onnx import TensorProto, helper
 from tpo.deploy.machine import wait_until_idle
 from tpo.deploy.reference import Reference
 from tpo.measure import data
-from tpo.measure.kernels import Kernel
-from tpo.measure.packing import split_kernel, written_parameters
+from tpo.measure.packing import KERNEL, pack, split_kernel, written_parameters
 from tpo.targets import Target, for_compiling
 from tpo.testing.fma_peak import FmaPeak
 from tpo.testing.kernels import Array, Imported, Operator, channels_last
@@ -131,10 +130,11 @@ def kernel_pass(
     """A scheduled function, built as for deployment, with packed weights; and its error, which is small."""
     (output,) = written_parameters(func)
     split = split_kernel(func, [output])
-    kernel = Kernel(split, "", for_compiling(target.tvm))
+    function = _build(split.kernel, target)
     constants = dict(item.constants)
     if split.packed:
-        packed = kernel.pack([constants[position] for position in split.packed])
+        weights = [constants[position] for position in split.packed]
+        packed = pack(split, weights, lambda prepack: _build(prepack, target))
         constants.update(zip(split.packed, packed, strict=True))
     images = item.operator.images
     given, expected = (channels_last(x), channels_last(want)) if images else (x, want)
@@ -148,7 +148,6 @@ def kernel_pass(
         own: dict[int, Any] = {k: tvm.runtime.tensor(array) for k, array in constants.items()}
         own[0], own[output] = inputs[number % copies.activations], results[number % copies.activations]
         arguments.append([own[k] for k in range(len(own))])
-    function = kernel.function
 
     def run() -> None:
         for each in arguments:
@@ -159,6 +158,12 @@ def kernel_pass(
     if wrong:
         raise ValueError(f"{item.operator.name}: not ONNX Runtime's result: {wrong}")
     return run, error
+
+
+def _build(func: Any, target: Target) -> Any:
+    """As deployment does, with the checks of arguments that measuring leaves out."""
+    module = tvm.IRModule({KERNEL: func.with_attr("global_symbol", KERNEL)})
+    return tvm.tirx.build(module, for_compiling(target.tvm))[KERNEL]
 
 
 def onnxruntime_pass(operator: Operator, x: Array, want: Array, copies: Copies, threads: int) -> Pass:
@@ -261,7 +266,7 @@ def _to_blocks(array: Array, block: int) -> Array:
     if block == 1 or array.shape[1] % block:
         return array
     split = array.reshape(array.shape[0], -1, block, *array.shape[2:])
-    return np.ascontiguousarray(np.moveaxis(split, 2, -1)).reshape(array.shape)
+    return np.reshape(np.moveaxis(split, 2, -1), array.shape)
 
 
 def _from_blocks(array: Array, block: int) -> Array:
@@ -269,4 +274,4 @@ def _from_blocks(array: Array, block: int) -> Array:
     if block == 1 or array.shape[1] % block:
         return array
     split = array.reshape(array.shape[0], -1, *array.shape[2:], block)
-    return np.ascontiguousarray(np.moveaxis(split, -1, 2)).reshape(array.shape)
+    return np.reshape(np.moveaxis(split, -1, 2), array.shape)

@@ -10,8 +10,9 @@ them and the default are then timed beside ONNX Runtime, in one process, in turn
 from memory (see `tpo.testing.beside`). Shares count random samples only: valid are those that were drawn,
 that TVM applied and built, and whose result was right. Matrix products are rows x columns x depth.
 
-A row counts only if the FMA peak read just before and just after it differs by at most 5 %, and if no other
-process was busy before or after; otherwise it is timed once more, and if that is no better, marked.
+A row counts only if the FMA peak read just before and just after it differs by at most 5 %, if the quartiles
+over the rounds of ours and of ONNX Runtime differ by at most 20 %, and if no other process was busy before
+or after; otherwise it is timed once more, and if that is no better, marked.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ import numpy as np
 from scipy import stats
 
 STEADY = 0.05  # two readings of the peak around a row may differ by this much
+SPREAD = 0.2  # and a contender's quartiles over the rounds by this much
 FINALISTS = 3
 ATTEMPTS = 2
 ROUNDS = 11
@@ -256,7 +258,8 @@ class Bench:
                 self.side = self._new_side()
                 return
             settle(row, operator.flops, found)
-            row.doubts = doubts(found.peaks, [*before.warnings, *observe().warnings])
+            times = {name: found.seconds[name] for name in ("best", "onnxruntime")}
+            row.doubts = doubts(found.peaks, times, [*before.warnings, *observe().warnings])
             if not row.doubts:
                 return
 
@@ -302,15 +305,22 @@ def median_and_interval(values: Any) -> tuple[float, float, float]:
     return float(np.median(values)), float(low), float(high)
 
 
-def doubts(peaks: Sequence[float], warnings: Sequence[str]) -> list[str]:
+def doubts(peaks: Sequence[float], times: dict[str, list[float]], warnings: Sequence[str] = ()) -> list[str]:
     """Why a comparison does not count; nothing if it does.
 
-    >>> doubts((100.0, 98.0), []), doubts((100.0, 90.0), [])
+    >>> doubts((100.0, 98.0), {"best": [1.0, 1.1, 1.1]}), doubts((100.0, 90.0), {})
     ([], ['the FMA peak went from 100 to 90 GFLOP/s'])
+    >>> doubts((100.0, 98.0), {"onnxruntime": [1.0, 1.0, 1.9, 2.0]})
+    ['the quartiles of onnxruntime differ by 92%']
     """
-    changed = min(peaks) < (1 - STEADY) * max(peaks)
-    moved = [f"the FMA peak went from {peaks[0]:.0f} to {peaks[1]:.0f} GFLOP/s"] if changed else []
-    return moved + list(dict.fromkeys(warnings))
+    found = []
+    if min(peaks) < (1 - STEADY) * max(peaks):
+        found.append(f"the FMA peak went from {peaks[0]:.0f} to {peaks[1]:.0f} GFLOP/s")
+    for name, seconds in times.items():
+        low, high = np.percentile(seconds, [25, 75])
+        if high > (1 + SPREAD) * low:
+            found.append(f"the quartiles of {name} differ by {high / low - 1:.0%}")
+    return [*found, *dict.fromkeys(warnings)]
 
 
 _side: dict[str, Any] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -38,7 +39,9 @@ MOST_COPIES = 128
 # Inputs and outputs rotate through this much: a layer's input was written by the one before it, and is
 # in the last cache and not in the first.
 ACTIVATION_BYTES = 8 * 2**20
-SHORTEST_TURN = 0.02
+SHORTEST_TURN = 0.05
+# After a rest a hypervisor may run two processors on one core for a tenth of a second and more.
+WARM_UP = 0.2
 _BLOCKED = "com.microsoft.nchwc"
 _BLOCKS = (16, 8, 4)  # channels that ONNX Runtime keeps together; it depends on the CPU
 
@@ -99,15 +102,23 @@ def compare(
 
 def take_turns(passes: dict[str, Pass], rounds: int, calls: int, threads: int) -> dict[str, list[float]]:
     """Seconds of one of a pass's `calls`, in every round; the order is reversed in every second round."""
-    repeats = {name: max(1, math.ceil(SHORTEST_TURN / _seconds(run, 1))) for name, run in passes.items()}
     times: dict[str, list[float]] = {name: [] for name in passes}
     names = list(passes)
     for number in range(rounds):
         for name in names if number % 2 == 0 else reversed(names):
-            if repeats[name] > 1:  # a longer pass wakes its threads in a small part of it
-                passes[name]()
-            times[name].append(_seconds(passes[name], repeats[name]) / repeats[name] / calls)
+            run_for(passes[name], WARM_UP if threads > 1 else 0.0)
+            times[name].append(statistics.median(run_for(passes[name], SHORTEST_TURN)) / calls)
             rest(threads)
+    return times
+
+
+def run_for(run: Pass, seconds: float) -> list[float]:
+    """Seconds of every pass, for at least one pass and so long."""
+    times: list[float] = []
+    while not times or sum(times) < seconds:
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
     return times
 
 
@@ -115,13 +126,6 @@ def rest(threads: int) -> None:
     """Wait until the threads of the last contender have stopped spinning: they would disturb the next."""
     if threads > 1:
         wait_until_idle(psutil.Process())
-
-
-def _seconds(run: Pass, repeats: int) -> float:
-    start = time.perf_counter()
-    for _ in range(repeats):
-        run()
-    return time.perf_counter() - start
 
 
 def kernel_pass(

@@ -37,6 +37,7 @@ from scipy import stats
 
 STEADY = 0.05  # two readings of the peak around a row may differ by this much
 SPREAD = 0.2  # and a contender's quartiles over the rounds by this much
+BETWEEN_MB = 64.0  # what a model touches between two calls of one kernel, so that weights come from memory
 FINALISTS = 3
 ATTEMPTS = 2
 ROUNDS = 11
@@ -145,7 +146,7 @@ class Bench:
 
         self.threads, self.samples, self.seed = threads, samples, seed
         self.target = targets.resolve("native", threads)
-        self.runner = LocalRunner(self.target.tvm, MeasureOptions(threads))
+        self.runner = LocalRunner(self.target.tvm, MeasureOptions(threads, between_mb=BETWEEN_MB))
         self.side = self._new_side()
 
     def __enter__(self) -> Bench:

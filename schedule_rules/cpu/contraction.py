@@ -18,7 +18,9 @@ from tpo.hardware import Hardware
 from tpo.lang import analysis, decline, fork, rule
 from tpo.schedule import moves, tiles
 
-MAX_WIDTHS = 6
+MAX_WIDTHS = 4
+# Shares of the best tile's score that make another width, and other rows of the same width, worth a try.
+WIDTH_WORTH, HEIGHT_WORTH = 0.6, 0.7
 
 
 @rule(target="cpu", on="function", when=analysis.is_fresh)
@@ -36,16 +38,18 @@ def contraction(sch: Any, root: Any, hw: Hardware) -> None:
     rows = analysis.iter_extents(sch, epilogue)[-2]
     dtype = str(sch.get(anchor).writes[0].source.dtype)
 
+    row_bytes = analysis.row_bytes(sch, anchor, roles.vector)
+
     def score(tile: tiles.Tile) -> float:
-        return tile.score(rows, dtype, hw)
+        return tile.score(rows, dtype, hw, row_bytes)
 
     ranked = sorted(tiles.dividing_tiles(rows, roles.group, dtype, hw), key=score, reverse=True)
-    promising = [tile for tile in ranked if score(tile) > score(ranked[0]) / 3]
+    promising = [tile for tile in ranked if score(tile) > WIDTH_WORTH * score(ranked[0])]
     widths = list(dict.fromkeys((tile.lanes, tile.vectors) for tile in promising))[:MAX_WIDTHS]
     width = fork("columns", widths)
     tile, *others = [tile for tile in ranked if (tile.lanes, tile.vectors) == width]
     pack_weights(sch, anchor, roles, tile.columns)
-    heights = [tile.rows, *(other.rows for other in others if score(other) > score(tile) / 2)]
+    heights = [tile.rows, *(other.rows for other in others if score(other) > HEIGHT_WORTH * score(tile))]
     tile_rows = moves.choose("rows", sorted(heights), tile.rows)
     init = tiles.tile_loops(sch, anchor, epilogue, tile_rows, tile, hw)
     for block in analysis.blocks_except(sch, anchor, epilogue, init):

@@ -20,8 +20,8 @@ from tpo.lang import analysis, decline, fork, rule
 from tpo.schedule import moves, tiles
 from tpo.schedule.tiles import Tile
 
-MAX_VECTORS = 4
-ROWS_PER_WIDTH = 2  # tiles of the same columns that are tried
+MAX_TILES = 3  # that are tried
+WORTH_PADDING = 1.1  # how much better a tile must look than one that divides the output
 
 
 @rule(target="cpu", on="function", when=analysis.is_fresh)
@@ -50,14 +50,12 @@ def padded_contraction(sch: Any, root: Any, hw: Hardware) -> None:
 
 
 def promising_tiles(rows: int, columns: int, dtype: str, hw: Hardware) -> list[Tile]:
-    """The best looking tiles of every width, the most promising first."""
+    """The best looking tiles, if they are better than those that need no padding."""
     ranked = tiles.padded_tiles(rows, columns, dtype, hw)
-    best = [
-        tile
-        for vectors in range(1, MAX_VECTORS + 1)
-        for tile in [tile for tile in ranked if tile.vectors == vectors][:ROWS_PER_WIDTH]
-    ]
-    return sorted(best, key=ranked.index)
+    plain = max(tile.score(rows, dtype, hw) for tile in tiles.dividing_tiles(rows, columns, dtype, hw))
+    if ranked[0].useful(rows, columns) * ranked[0].score(rows, dtype, hw) < WORTH_PADDING * plain:
+        decline("its sizes divide well")
+    return ranked[:MAX_TILES]
 
 
 def takes(sch: Any, anchor: Any, roles: analysis.Contraction, hw: Hardware) -> bool:

@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from tpo.hardware import Hardware
-from tpo.lang import analysis
+from tpo.hardware import Hardware, dtype_bytes
+from tpo.lang import analysis, constrain
 from tpo.schedule import moves
 
 # Rows from which one more row no longer saves weight bandwidth, vectors from which one more no
@@ -19,7 +19,12 @@ from tpo.schedule import moves
 ENOUGH_ROWS, ENOUGH_VECTORS, ENOUGH_ACCUMULATORS = 6, 2, 10
 MAX_UNROLL = 16  # steps of the reduction in one straight piece of code
 MAX_TILES_PER_CHUNK = 256
-CHUNKS_PER_CORE = 8  # pieces of work a core gets, unless a search finds better
+# What else costs time, in arithmetic operations that take as long: a byte that does not come from a core's
+# own cache, and one piece of work more for a thread.
+FLOPS_PER_BYTE, FLOPS_PER_CHUNK = 8, 50_000
+LOADS_SAVED = 0.05  # what a tile gains that needs next to no loads for its arithmetic
+CONFLICT = 0.5  # what is left of a tile's speed when its rows push each other out of the L1 cache
+PAGE = 4096  # bytes after which addresses fall into the same set of an L1 cache
 
 
 @dataclass(frozen=True)
@@ -39,17 +44,36 @@ class Tile:
         """Whether the accumulators, one row of weights and one broadcast fit the register file."""
         return self.rows * self.vectors + self.vectors + 1 <= hw.vector_registers
 
-    def score(self, rows: int, dtype: str, hw: Hardware) -> float:
-        """A guess of the share of peak arithmetic the tile reaches, to compare tiles by."""
+    def useful(self, rows: int, columns: int) -> float:
+        """The share of the arithmetic that is not for padding, if the output is padded to whole tiles."""
+        return rows * columns / (_round_up(rows, self.rows) * _round_up(columns, self.columns))
+
+    def score(self, rows: int, dtype: str, hw: Hardware, row_bytes: int = 0) -> float:
+        """A guess of the share of peak arithmetic the tile reaches, to compare tiles by.
+
+        `row_bytes` is how far apart in memory the rows of the streamed operand are, if that is known.
+        """
         accumulators = self.rows * self.vectors
-        return (
+        share = (
             self.lanes
             / hw.lanes(dtype)
             * min(1, accumulators / ENOUGH_ACCUMULATORS)
             * min(1, (self.rows + 1) / (min(ENOUGH_ROWS, rows) + 1))
             * min(1, (self.vectors + 1) / (ENOUGH_VECTORS + 1))
-            + 1e-3 * accumulators / hw.vector_registers
         )
+        if row_bytes and rows_in_one_set(self.rows, row_bytes) > hw.l1_bytes // PAGE:
+            share *= CONFLICT
+        loads_saved = 1 - (self.rows + self.vectors) / accumulators
+        return share + LOADS_SAVED * loads_saved
+
+
+def rows_in_one_set(rows: int, row_bytes: int) -> int:
+    """How many of some rows fall into the same set of the L1 cache; it has `l1_bytes // PAGE` places.
+
+    >>> rows_in_one_set(14, 4096), rows_in_one_set(14, 2048), rows_in_one_set(14, 320)
+    (14, 7, 1)
+    """
+    return -(-rows // (PAGE // math.gcd(row_bytes, PAGE)))
 
 
 def dividing_tiles(rows: int, columns: int, dtype: str, hw: Hardware) -> list[Tile]:
@@ -79,11 +103,10 @@ def padded_tiles(rows: int, columns: int, dtype: str, hw: Hardware) -> list[Tile
         for tile_rows in range(1, min(rows, hw.vector_registers) + 1)
     ]
 
-    def useful(tile: Tile) -> float:
-        computed = _round_up(rows, tile.rows) * _round_up(columns, tile.columns)
-        return tile.score(rows, dtype, hw) * rows * columns / computed
+    def worth(tile: Tile) -> float:
+        return tile.score(rows, dtype, hw) * tile.useful(rows, columns)
 
-    return sorted((tile for tile in tiles if tile.fits(hw)), key=useful, reverse=True)
+    return sorted((tile for tile in tiles if tile.fits(hw)), key=worth, reverse=True)
 
 
 def _round_up(number: int, multiple: int) -> int:
@@ -133,10 +156,11 @@ def tile_loops(sch: Any, anchor: Any, epilogue: Any, rows: Any, tile: Tile, hw: 
     *reduction, last = sch.get_loops(anchor)[spatial:]
     row_tile, row_inner = sch.split(row, [None, rows])
     column_tile, column_inner = sch.split(column, [None, tile.columns])
-    column_tiles = moves.divisors(int(sch.get(column_tile).extent), MAX_TILES_PER_CHUNK)
-    row_chunks = -(-CHUNKS_PER_CORE * hw.cores // column_tiles[-1])
-    row_chunk, row_tile = sch.split(row_tile, [None, _row_tiles_per_chunk(sch, row_tile, row_chunks)])
-    column_chunk, column_tile = sch.split(column_tile, [None, moves.choose("column_tiles", column_tiles, 1)])
+    extents = analysis.iter_extents(sch, anchor)
+    element = dtype_bytes(str(sch.get(anchor).reads[0].source.dtype))
+    row_count, column_tiles = _chunk(extents, spatial, element, rows, tile, hw)
+    row_chunk, row_tile = sch.split(row_tile, [None, row_count])
+    column_chunk, column_tile = sch.split(column_tile, [None, column_tiles])
     unroll = moves.divisors(int(sch.get(last).extent), MAX_UNROLL)
     last, last_inner = sch.split(
         last, [None, moves.choose("unroll", unroll, max(k for k in unroll if k <= 4))]
@@ -163,10 +187,37 @@ def tile_loops(sch: Any, anchor: Any, epilogue: Any, rows: Any, tile: Tile, hw: 
     return init
 
 
-def _row_tiles_per_chunk(sch: Any, row_tile: Any, chunks: int) -> Any:
-    """A site for the number of row tiles one thread takes at a time; it need not divide their number."""
-    count = int(sch.get(row_tile).extent)
-    sizes = [1 << k for k in range((min(count, MAX_TILES_PER_CHUNK) - 1).bit_length() + 1)]
-    return moves.choose(
-        "row_tiles", sizes, max(k for k in sizes if k == 1 or (chunks and k * chunks <= count))
-    )
+def _chunk(
+    extents: list[int], spatial: int, element: int, rows: Any, tile: Tile, hw: Hardware
+) -> tuple[Any, Any]:
+    """Sites for the row tiles and the column tiles that a thread takes at a time; the first need not divide.
+
+    Within a chunk all its row tiles meet all its column tiles: both operands should stay in a core's own
+    cache, and there should be work for all cores. `extents` are those of the axes [outer, rows, columns,
+    reduction], of which the first `spatial` are no reduction; `element` is the size of a number.
+    """
+    *batch, all_rows, columns = extents[:spatial]
+    outer, depth = math.prod(batch), math.prod(extents[spatial:])
+    # Neighbouring rows share what their windows have in common.
+    row_bytes, column_bytes = extents[-1] * element, tile.columns * depth * element
+    count = min(-(-all_rows // tile.rows), MAX_TILES_PER_CHUNK)
+    heights = [*(1 << k for k in range((count - 1).bit_length())), count]
+    widths = moves.divisors(columns // tile.columns, MAX_TILES_PER_CHUNK)
+
+    def cost(pair: tuple[int, int]) -> float:
+        height, width = pair
+        left, right = min(height * tile.rows, all_rows) * row_bytes, width * column_bytes
+        chunks = outer * -(-all_rows // (height * tile.rows)) * -(-columns // (tile.columns * width))
+        traffic = chunks * (left * (1 if left + right <= hw.l2_bytes else width) + right)
+        idle = -(-chunks // hw.cores) * hw.cores / chunks
+        flops = 2 * outer * all_rows * columns * depth
+        return flops * idle + FLOPS_PER_BYTE * traffic + FLOPS_PER_CHUNK * chunks
+
+    best = min(((height, width) for height in heights for width in widths), key=cost)
+    height = moves.choose("row_tiles", heights, best[0])
+    width = moves.choose("column_tiles", widths, best[1])
+    if len(heights) > 1 and outer * count * widths[-1] >= hw.cores:
+        row_chunks = (all_rows + rows * height - 1) // (rows * height)
+        chunks = outer * row_chunks * (widths[-1] // width)
+        constrain(chunks >= hw.cores, "every core has something to do")
+    return height, width

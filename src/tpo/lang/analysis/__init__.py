@@ -21,6 +21,7 @@ from tpo.lang.analysis.blocks import loads as loads
 from tpo.lang.analysis.blocks import product_of as product_of
 from tpo.lang.analysis.blocks import read_index as read_index
 from tpo.lang.analysis.blocks import reduction_count as reduction_count
+from tpo.lang.analysis.blocks import row_bytes as row_bytes
 from tpo.lang.analysis.blocks import single_contraction as single_contraction
 from tpo.lang.analysis.blocks import stmt_of as stmt_of
 from tpo.lang.analysis.blocks import work as work

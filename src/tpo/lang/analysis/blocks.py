@@ -10,6 +10,8 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call, TensorLoad
 
+from tpo.hardware import dtype_bytes
+
 # TVM ships no types: these names only say what is meant.
 Schedule: TypeAlias = Any
 BlockRV: TypeAlias = Any
@@ -175,6 +177,16 @@ def _group_size(load: Any, column: Any) -> int | None:
 def read_index(sch: Schedule, block: BlockRV, buffer: Any) -> int:
     """Position of a buffer among the block's reads."""
     return next(k for k, region in enumerate(stmt_of(sch, block).reads) if region.source.same_as(buffer))
+
+
+def row_bytes(sch: Schedule, block: BlockRV, vector: Any) -> int:
+    """How far apart in memory neighbouring rows of a contraction's streamed operand are; 0 if unknown."""
+    stmt = stmt_of(sch, block)
+    skipped = (vector, stmt.writes[0].source)
+    streamed = [r.source for r in stmt.reads if not any(r.source.same_as(buffer) for buffer in skipped)]
+    if len(streamed) != 1 or not streamed[0].shape:
+        return 0
+    return int(streamed[0].shape[-1]) * dtype_bytes(str(streamed[0].dtype))
 
 
 def layout_free(func: Any) -> list[Any]:

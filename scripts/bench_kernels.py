@@ -60,6 +60,7 @@ class Row:
     problems: list[str] = field(default_factory=list)
     sketch: str = ""
     kind: str = ""
+    best_is_default: bool = False
     measured_ms: dict[str, float] = field(default_factory=dict)
     ms: float = math.nan
     onnxruntime_ms: float = math.nan
@@ -225,10 +226,11 @@ class Bench:
         }
         default = draws[0].candidate.key
         row.measured_ms["best"] = 1e3 * (found.seconds or times[best])
-        return {
-            "best": inputs[best].module,
-            **({"default": inputs[default].module} if default in times else {}),
-        }
+        row.best_is_default = default == best
+        wanted = (
+            {"best": best, "default": default} if default in times and default != best else {"best": best}
+        )
+        return {name: inputs[key].module for name, key in wanted.items()}
 
     def _count(self, row: Row, draws: Sequence[Draw], results: dict[str, Any]) -> None:
         """How many random samples are valid, what became of the others, and what any failure said."""
@@ -289,8 +291,9 @@ def settle(row: Row, flops: int, found: Any) -> None:
     ours, theirs = (np.asarray(found.seconds[name]) for name in ("best", "onnxruntime"))
     row.ratio, *interval = median_and_interval(theirs / ours)
     row.interval = (interval[0], interval[1])
-    if "default" in found.seconds:
-        row.default_ratio = float(np.median(theirs / np.asarray(found.seconds["default"])))
+    if row.best_is_default or "default" in found.seconds:
+        default = np.asarray(found.seconds.get("default", ours))
+        row.default_ratio = float(np.median(theirs / default))
     row.ms, row.onnxruntime_ms = 1e3 * float(np.median(ours)), 1e3 * float(np.median(theirs))
     row.peaks, row.error, row.copies = list(found.peaks), found.error, asdict(found.copies)
     row.gflops = flops / row.ms / 1e6

@@ -97,7 +97,9 @@ def single_depthwise(sch: Any) -> Depthwise | None:
     moves.inline_copies(sch, anchor)
     stmt, extents = sch.get(anchor), analysis.iter_extents(sch, anchor)
     spatial = len(extents) - analysis.reduction_count(sch, anchor)
-    windows = [load for load in analysis.loads(stmt.body.value) if uses(load.indices, stmt.iter_vars[spatial - 2])]
+    windows = [
+        load for load in analysis.loads(stmt.body.value) if uses(load.indices, stmt.iter_vars[spatial - 2])
+    ]
     sources = [load.source for load in windows if not load.source.same_as(stmt.body.buffer)]
     if spatial < 3 or len(sources) != 1 or not walks_channels(stmt, spatial - 1):
         return None
@@ -112,7 +114,9 @@ def uses(indices: Any, axis: Any) -> bool:
 
 def walks_channels(stmt: Any, channel: int) -> bool:
     """Whether a step of the channel axis is a step in memory of everything the block touches."""
-    axes = [axis for axis in stmt.iter_vars if int(axis.dom.extent) > 1 or axis.same_as(stmt.iter_vars[channel])]
+    axes = [
+        axis for axis in stmt.iter_vars if int(axis.dom.extent) > 1 or axis.same_as(stmt.iter_vars[channel])
+    ]
     for load in analysis.loads(stmt.body.value):
         moving = [at for at, dim in zip(load.indices, load.source.shape, strict=True) if int(dim) > 1]
         used = [axis for axis in axes if uses(moving[-1:], axis)]

@@ -9,7 +9,12 @@ from tpo.workload import schedule_of
 KINDS = {
     "is_matmul": {"matmul", "matmul of primes", "batch matmul", "int8 dense"},
     "is_conv": {"conv 3x3", "conv 1x1", "conv strided"},
-    "is_depthwise": {"depthwise conv"},
+    "is_depthwise": {
+        "depthwise conv",
+        "depthwise conv strided",
+        "depthwise conv dilated",
+        "int8 depthwise conv",
+    },
     "is_transpose": {"matrix transpose", "transpose"},
 }
 

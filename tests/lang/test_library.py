@@ -37,6 +37,26 @@ class TestContraction(RuleContract):
     applies_to = ("matmul", "batch matmul", "conv 3x3", "conv 1x1")
 
 
+class TestDepthwise(RuleContract):
+    rule = library.shipped_rule("depthwise")
+    applies_to = (
+        "depthwise conv",
+        "depthwise conv strided",
+        "depthwise conv dilated",
+        "int8 depthwise conv",
+    )
+
+
+class TestTranspose(RuleContract):
+    rule = library.shipped_rule("transpose")
+    applies_to = ("matrix transpose", "transpose", "transpose of primes")
+
+
+class TestConcat(RuleContract):
+    rule = library.shipped_rule("concat")
+    applies_to = ("concat", "concat of odd channels", "pad")
+
+
 def test_a_wrong_rule_is_found_out(tmp_path):
     """A rule that tells TVM to trust it, and one whose site cannot be stored."""
     path = tmp_path / "wrong.py"

@@ -45,16 +45,24 @@ def exp(x: Expr) -> Expr:
     """2^n e^r, with n whole and |r| at most ln(2) / 2."""
     inside = tirx.min(tirx.max(x, _like(x, EXP_LOW)), _like(x, EXP_HIGH))
 
-    def scaled(n: Expr) -> Expr:
-        r = inside - n * _like(x, LN2_UPPER) - n * _like(x, LN2_LOWER)
-        whole = n.astype(_dtype(x, "int32"))
+    def scale(value: Expr, n: Expr) -> Expr:
         # In two steps, because 2^n alone may overflow where 2^n e^r does not.
-        first, second = whole >> 1, whole - (whole >> 1)
-        return _let(r, lambda v: _poly(v, exp_fit()) * _power_of_two(first) * _power_of_two(second))
+        first, second = n >> 1, n - (n >> 1)
+        return value * _power_of_two(first) * _power_of_two(second)
 
-    result = _let(tirx.floor(inside * _like(x, 1 / math.log(2)) + _like(x, 0.5)), scaled)
+    result = _exp_inside(inside, scale)
     result = tirx.Select(x > _like(x, EXP_HIGH), _like(x, math.inf), result)
     return tirx.Select(x < _like(x, EXP_LOW), _like(x, 0.0), tirx.Select(x == x, result, x))
+
+
+def _exp_inside(x: Expr, scale: Callable[[Expr, Expr], Expr]) -> Expr:
+    """e^x where it is neither infinite nor denormal; `scale` multiplies by a power of two."""
+
+    def scaled(n: Expr) -> Expr:
+        r = x - n * _like(x, LN2_UPPER) - n * _like(x, LN2_LOWER)
+        return _let(r, lambda v: scale(_poly(v, exp_fit()), n.astype(_dtype(x, "int32"))))
+
+    return _let(tirx.floor(x * _like(x, 1 / math.log(2)) + _like(x, 0.5)), scaled)
 
 
 def tanh(x: Expr) -> Expr:
@@ -67,11 +75,13 @@ def tanh(x: Expr) -> Expr:
 
 
 def erf(x: Expr) -> Expr:
-    """Near zero x P(x^2), further out 1 - exp(-x^2) Q(1 / (1 + x / 2)) with the sign of x."""
+    """Near zero x P(x^2), further out 1 - exp(Q(x)) with the sign of x."""
+
+    def scale(value: Expr, n: Expr) -> Expr:
+        return value * _power_of_two(n)
 
     def far(a: Expr) -> Expr:
-        t = _like(x, 1.0) / (_like(x, 1.0) + a * _like(x, 0.5))
-        return _like(x, 1.0) - exp(-(a * a)) * _let(t, lambda v: _poly(v, erfc_fit()))
+        return _like(x, 1.0) - _let(_poly(a, erfc_fit()), lambda v: _exp_inside(v, scale))
 
     return _odd(x, erf_fit(), far, ERF_HIGH)
 
@@ -109,8 +119,8 @@ def tanh_fit() -> list[float]:
 
 @cache
 def erfc_fit() -> list[float]:
-    """erfc(x) exp(x^2) as a function of 1 / (1 + x / 2), for x from 1 to 4, within 5e-8."""
-    return _fit(lambda t: special.erfcx(2 / t - 2), 6, 1 / (1 + ERF_HIGH / 2), 1 / 1.5)
+    """The logarithm of erfc(x), for x from 1 to 4, within 2e-8."""
+    return _fit(lambda a: np.log(special.erfc(a)), 8, 1.0, ERF_HIGH)
 
 
 def _fit(function: Callable[[Any], Any], degree: int, low: float, high: float) -> list[float]:

@@ -15,7 +15,7 @@ KINDS = {
         "depthwise conv dilated",
         "int8 depthwise conv",
     },
-    "is_transpose": {"matrix transpose", "transpose"},
+    "is_transpose": {"matrix transpose", "transpose", "transpose of primes"},
 }
 
 

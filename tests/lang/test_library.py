@@ -37,24 +37,22 @@ class TestContraction(RuleContract):
     applies_to = ("matmul", "batch matmul", "conv 3x3", "conv 1x1")
 
 
-class TestDepthwise(RuleContract):
-    rule = library.shipped_rule("depthwise")
-    applies_to = (
+MEANT_FOR = {
+    "depthwise": [
         "depthwise conv",
         "depthwise conv strided",
         "depthwise conv dilated",
         "int8 depthwise conv",
-    )
+    ],
+    "transpose": ["matrix transpose", "transpose", "transpose of primes"],
+    "concat": ["concat", "concat of odd channels", "pad"],
+}
 
 
-class TestTranspose(RuleContract):
-    rule = library.shipped_rule("transpose")
-    applies_to = ("matrix transpose", "transpose", "transpose of primes")
-
-
-class TestConcat(RuleContract):
-    rule = library.shipped_rule("concat")
-    applies_to = ("concat", "concat of odd channels", "pad")
+@pytest.mark.parametrize("name", MEANT_FOR)
+def test_rules_take_what_they_are_meant_for_and_nothing_else(name):
+    outcomes = check_rule(library.shipped_rule(name), resolve("native", threads=2))
+    assert [outcome.workload for outcome in outcomes if outcome.sketches] == MEANT_FOR[name]
 
 
 def test_a_wrong_rule_is_found_out(tmp_path):

@@ -51,8 +51,8 @@ def transpose(sch: Any, root: Any, hw: Hardware) -> None:
     ]
     source, destination = axes[order.source], axes[-1]
     rest = [axis for k, axis in enumerate(axes[:-1]) if k != order.source]
-    extents = [int(sch.get(axis).extent) for axis in (source, destination)]
-    along = fork("vectors", directions(*extents, hw.lanes(dtype)))
+    read, written = (int(sch.get(axis).extent) for axis in (source, destination))
+    along = fork("vectors", directions(read, written, hw.lanes(dtype)))
     vector, across = (source, destination) if along == "source" else (destination, source)
     longer = "vectors" if int(sch.get(vector).extent) > int(sch.get(across).extent) else "steps"
     vectors, lane = sch.split(vector, [None, choose_lanes(int(sch.get(vector).extent), hw.lanes(dtype))])

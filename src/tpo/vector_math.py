@@ -45,24 +45,16 @@ def exp(x: Expr) -> Expr:
     """2^n e^r, with n whole and |r| at most ln(2) / 2."""
     inside = tirx.min(tirx.max(x, _like(x, EXP_LOW)), _like(x, EXP_HIGH))
 
-    def scale(value: Expr, n: Expr) -> Expr:
+    def scaled(n: Expr) -> Expr:
+        r = inside - n * _like(x, LN2_UPPER) - n * _like(x, LN2_LOWER)
+        whole = n.astype(_dtype(x, "int32"))
         # In two steps, because 2^n alone may overflow where 2^n e^r does not.
-        first, second = n >> 1, n - (n >> 1)
-        return value * _power_of_two(first) * _power_of_two(second)
+        first, second = whole >> 1, whole - (whole >> 1)
+        return _let(r, lambda v: _poly(v, exp_fit()) * _power_of_two(first) * _power_of_two(second))
 
-    result = _exp_inside(inside, scale)
+    result = _let(tirx.floor(inside * _like(x, 1 / math.log(2)) + _like(x, 0.5)), scaled)
     result = tirx.Select(x > _like(x, EXP_HIGH), _like(x, math.inf), result)
     return tirx.Select(x < _like(x, EXP_LOW), _like(x, 0.0), tirx.Select(x == x, result, x))
-
-
-def _exp_inside(x: Expr, scale: Callable[[Expr, Expr], Expr]) -> Expr:
-    """e^x where it is neither infinite nor denormal; `scale` multiplies by a power of two."""
-
-    def scaled(n: Expr) -> Expr:
-        r = x - n * _like(x, LN2_UPPER) - n * _like(x, LN2_LOWER)
-        return _let(r, lambda v: scale(_poly(v, exp_fit()), n.astype(_dtype(x, "int32"))))
-
-    return _let(tirx.floor(x * _like(x, 1 / math.log(2)) + _like(x, 0.5)), scaled)
 
 
 def tanh(x: Expr) -> Expr:
@@ -75,13 +67,16 @@ def tanh(x: Expr) -> Expr:
 
 
 def erf(x: Expr) -> Expr:
-    """Near zero x P(x^2), further out 1 - exp(Q(x)) with the sign of x."""
+    """Near zero x P(x^2), further out 1 - 2^Q(x) with the sign of x."""
 
-    def scale(value: Expr, n: Expr) -> Expr:
-        return value * _power_of_two(n)
+    def power(v: Expr) -> Expr:
+        def scaled(n: Expr) -> Expr:
+            return _poly(v - n, exp2_fit()) * _power_of_two(n.astype(_dtype(x, "int32")))
+
+        return _let(tirx.floor(v + _like(x, 0.5)), scaled)
 
     def far(a: Expr) -> Expr:
-        return _like(x, 1.0) - _let(_poly(a, erfc_fit()), lambda v: _exp_inside(v, scale))
+        return _like(x, 1.0) - _let(_poly(a, erfc_fit()), power)
 
     return _odd(x, erf_fit(), far, ERF_HIGH)
 
@@ -94,7 +89,7 @@ def _odd(x: Expr, near: list[float], far: Callable[[Expr], Expr], high: float) -
         large = _let(far(a), lambda v: tirx.Select(x < _like(x, 0.0), -v, v))
         return tirx.Select(a < _like(x, 1.0), small, large)
 
-    size = tirx.min(tirx.max(x, -x), _like(x, high))
+    size = tirx.min(tirx.abs(x), _like(x, high))
     return tirx.Select(x == x, _let(size, both), x)
 
 
@@ -119,8 +114,14 @@ def tanh_fit() -> list[float]:
 
 @cache
 def erfc_fit() -> list[float]:
-    """The logarithm of erfc(x), for x from 1 to 4, within 2e-8."""
-    return _fit(lambda a: np.log(special.erfc(a)), 8, 1.0, ERF_HIGH)
+    """The binary logarithm of erfc(x), for x from 1 to 4, within 3e-8."""
+    return _fit(lambda a: np.log2(special.erfc(a)), 8, 1.0, ERF_HIGH)
+
+
+@cache
+def exp2_fit() -> list[float]:
+    """2^r for |r| up to 1/2, within 2e-7: enough for erfc, which is below 0.16 from 1 on."""
+    return _fit(np.exp2, 5, -0.5, 0.5)
 
 
 def _fit(function: Callable[[Any], Any], degree: int, low: float, high: float) -> list[float]:

@@ -9,8 +9,13 @@ from tpo.workload import schedule_of
 KINDS = {
     "is_matmul": {"matmul", "matmul of primes", "batch matmul", "int8 dense"},
     "is_conv": {"conv 3x3", "conv 1x1", "conv strided"},
-    "is_depthwise": {"depthwise conv"},
-    "is_transpose": {"matrix transpose", "transpose"},
+    "is_depthwise": {
+        "depthwise conv",
+        "depthwise conv strided",
+        "depthwise conv dilated",
+        "int8 depthwise conv",
+    },
+    "is_transpose": {"matrix transpose", "transpose", "transpose of primes"},
 }
 
 

@@ -37,6 +37,24 @@ class TestContraction(RuleContract):
     applies_to = ("matmul", "batch matmul", "conv 3x3", "conv 1x1")
 
 
+MEANT_FOR = {
+    "depthwise": [
+        "depthwise conv",
+        "depthwise conv strided",
+        "depthwise conv dilated",
+        "int8 depthwise conv",
+    ],
+    "transpose": ["matrix transpose", "transpose", "transpose of primes"],
+    "concat": ["concat", "concat of odd channels", "pad"],
+}
+
+
+@pytest.mark.parametrize("name", MEANT_FOR)
+def test_rules_take_what_they_are_meant_for_and_nothing_else(name):
+    outcomes = check_rule(library.shipped_rule(name), resolve("native", threads=2))
+    assert [outcome.workload for outcome in outcomes if outcome.sketches] == MEANT_FOR[name]
+
+
 def test_a_wrong_rule_is_found_out(tmp_path):
     """A rule that tells TVM to trust it, and one whose site cannot be stored."""
     path = tmp_path / "wrong.py"

@@ -40,6 +40,13 @@ def conv(cin, cout, k=3, groups=1, strides=1, padding=1, dilation=1, epilogue=Tr
     return build
 
 
+def sequence_conv(x):
+    """A depthwise convolution of one dimension."""
+    weight = const(5, 1, 24)
+    y = relax.op.nn.conv1d(x, weight, padding=2, groups=24, data_layout="NWC", kernel_layout="WIO")
+    return relax.op.nn.silu(y)
+
+
 def gated(x):
     """A convolution of one pixel, spread over the whole map: the epilogue is larger than the conv."""
     gate = conv(16, 16, k=1, padding=0, epilogue=False)(relax.op.mean(x, [1, 2], keepdims=True))
@@ -58,7 +65,32 @@ WORKLOADS = {
     "conv grouped": ((1, 10, 10, 32), conv(32, 64, groups=4), "contraction"),
     "conv to 1000 classes": ((1, 13, 13, 16), conv(16, 1000, k=1, padding=0), "contraction"),
     "conv to a prime": ((1, 13, 13, 8), conv(8, 17), "contraction"),
-    "depthwise": ((1, 12, 12, 32), conv(32, 32, groups=32), "reduction"),
+    "depthwise": ((1, 12, 12, 32), conv(32, 32, groups=32), "depthwise"),
+    "depthwise 5x5, strided": (
+        (1, 23, 23, 24),
+        conv(24, 24, k=5, groups=24, strides=2, padding=2),
+        "depthwise",
+    ),
+    "depthwise 7x7, batch 2": ((2, 9, 9, 16), conv(16, 16, k=7, groups=16, padding=3), "depthwise"),
+    "depthwise dilated": ((1, 13, 13, 20), conv(20, 20, groups=20, padding=2, dilation=2), "depthwise"),
+    "depthwise of 3 channels": ((1, 17, 17, 3), conv(3, 3, groups=3), "depthwise"),
+    "depthwise without padding": (
+        (1, 19, 19, 32),
+        conv(32, 32, groups=32, padding=0, epilogue=False),
+        "depthwise",
+    ),
+    "depthwise, padded on one side": (
+        (1, 14, 10, 144),
+        conv(144, 144, groups=144, strides=2, padding=(0, 0, 1, 1)),
+        "depthwise",
+    ),
+    "depthwise with a residual": (
+        (1, 14, 14, 32),
+        lambda x: relax.op.add(conv(32, 32, groups=32)(x), x),
+        "depthwise",
+    ),
+    "depthwise, two outputs of a channel": ((1, 9, 9, 16), conv(16, 32, groups=16), None),
+    "depthwise along a sequence": ((2, 37, 24), sequence_conv, "depthwise"),
     "conv gating a map": ((1, 6, 6, 16), gated, None),
     "dense": (
         (1, 96),
@@ -92,8 +124,47 @@ WORKLOADS = {
     "cumulative sum": ((4, 16), lambda x: relax.op.cumsum(x, 1), None),
     "elementwise": ((3, 5, 64), lambda x: relax.op.exp(relax.op.add(x, const(64))), "elementwise"),
     "scalar": ((), lambda x: relax.op.add(x, relax.const(1.0, "float32")), "elementwise"),
-    "transpose": ((1, 3, 20, 20), lambda x: relax.op.permute_dims(x, [0, 2, 3, 1]), "elementwise"),
-    "concat": ((1, 5, 5, 24), lambda x: relax.op.concat([x, relax.op.nn.relu(x)], 3), None),
+    "transpose": ((1, 3, 20, 20), lambda x: relax.op.permute_dims(x, [0, 2, 3, 1]), "transpose"),
+    "transpose to channels first": (
+        (2, 7, 7, 40),
+        lambda x: relax.op.permute_dims(x, [0, 3, 1, 2]),
+        "transpose",
+    ),
+    "transpose of primes": ((197, 13), lambda x: relax.op.permute_dims(x, [1, 0]), "transpose"),
+    "transpose and add": (
+        (6, 33, 48),
+        lambda x: relax.op.add(relax.op.permute_dims(x, [0, 2, 1]), const(6, 48, 33)),
+        "transpose",
+    ),
+    "transpose of five axes": (
+        (2, 3, 4, 5, 6),
+        lambda x: relax.op.permute_dims(x, [4, 1, 3, 0, 2]),
+        "transpose",
+    ),
+    "transpose of heads": ((1, 9, 4, 32), lambda x: relax.op.permute_dims(x, [0, 2, 1, 3]), "elementwise"),
+    "large transpose": ((1, 64, 56, 56), lambda x: relax.op.permute_dims(x, [0, 2, 3, 1]), "transpose"),
+    "concat": ((1, 5, 5, 24), lambda x: relax.op.concat([x, relax.op.nn.relu(x)], 3), "concat"),
+    "concat of three, odd": (
+        (1, 5, 5, 7),
+        lambda x: relax.op.concat([x, const(1, 5, 5, 3), relax.op.nn.relu(x)], 3),
+        "concat",
+    ),
+    "concat of rows": ((1, 5, 5, 24), lambda x: relax.op.concat([x, x], 1), "elementwise"),
+    "concat of many": ((4, 150), lambda x: relax.op.concat([x, const(4, 151)], 1), "elementwise"),
+    "pad": ((1, 3, 9, 9), lambda x: relax.op.nn.pad(x, [0, 0, 0, 0, 1, 1, 2, 2]), "concat"),
+    "split": ((6, 48), lambda x: relax.op.split(x, 3, 1), "elementwise"),
+    "slice": (
+        (1, 9, 9, 24),
+        lambda x: relax.op.strided_slice(x, [1, 2], [1, 1], [8, 9], [1, 2]),
+        "elementwise",
+    ),
+    "upsampling": (
+        (1, 6, 7, 24),
+        lambda x: relax.op.image.resize2d(
+            x, (12, 14), layout="NHWC", method="nearest_neighbor", coordinate_transformation_mode="asymmetric"
+        ),
+        "elementwise",
+    ),
     "large softmax": ((1, 4, 128, 128), lambda x: relax.op.nn.softmax(x), "reduction"),
     "large layer norm": (
         (1, 128, 256),
@@ -158,7 +229,9 @@ def test_vectors_are_as_wide_as_the_target_has_them(target):
     assert lanes == {hw.lanes("float32")}
 
 
-@pytest.mark.parametrize("name", ["conv3x3", "dense", "depthwise", "large elementwise", "max pool"])
+@pytest.mark.parametrize(
+    "name", ["conv3x3", "dense", "depthwise", "large elementwise", "max pool", "transpose", "concat"]
+)
 def test_the_loops_are_vectorised(name):
     kinds = _loop_kinds(name)
     assert tirx.ForKind.VECTORIZED in kinds
@@ -186,7 +259,16 @@ def _points(loop) -> int:
     return int(loop.extent) * max((_points(other) for other in inner), default=1)
 
 
-@pytest.mark.parametrize("name, parallel", [("conv3x3", True), ("large elementwise", True), ("dense", False)])
+@pytest.mark.parametrize(
+    "name, parallel",
+    [
+        ("conv3x3", True),
+        ("large elementwise", True),
+        ("large transpose", True),
+        ("transpose", False),
+        ("dense", False),
+    ],
+)
 def test_threads_are_woken_for_enough_work_only(name, parallel):
     assert (tirx.ForKind.PARALLEL in _loop_kinds(name)) == parallel
 

@@ -61,9 +61,26 @@ def _conv2d(size: int, channels: int, filters: int, kernel: int, stride: int) ->
     return make
 
 
-def _depthwise() -> Tensors:
-    data, weight = te.placeholder((1, 14, 14, 32), name="data"), te.placeholder((3, 3, 32, 1), name="weight")
-    return [data, weight, topi.nn.depthwise_conv2d_nhwc(data, weight, 1, 1, 1)]
+def _depthwise(
+    size: int, channels: int, kernel: int = 3, stride: int = 1, dilation: int = 1, dtype: str = "float32"
+) -> Callable[[], Tensors]:
+    def make() -> Tensors:
+        data = te.placeholder((1, size, size, channels), name="data", dtype=dtype)
+        weight = te.placeholder((kernel, kernel, channels, 1), name="weight", dtype=dtype)
+        padding = dilation * (kernel // 2)
+        accumulated = "int32" if dtype == "int8" else dtype
+        conv = topi.nn.depthwise_conv2d_nhwc(data, weight, stride, padding, dilation, out_dtype=accumulated)
+        return [data, weight, topi.nn.relu(conv)]
+
+    return make
+
+
+def _concat(*channels: int) -> Callable[[], Tensors]:
+    def make() -> Tensors:
+        data = [te.placeholder((1, 6, 7, count), name=f"data{k}") for k, count in enumerate(channels)]
+        return [*data, topi.concatenate([topi.nn.relu(data[0]), *data[1:]], axis=3)]
+
+    return make
 
 
 def _pool() -> Tensors:
@@ -94,7 +111,10 @@ _MAKERS: dict[str, tuple[Callable[[], Tensors], tuple[int, ...]]] = {
     "conv 3x3": (_conv2d(14, 16, 32, 3, 1), (1,)),
     "conv 1x1": (_conv2d(7, 32, 48, 1, 1), (1,)),
     "conv strided": (_conv2d(15, 3, 24, 3, 2), (1,)),
-    "depthwise conv": (_depthwise, (1,)),
+    "depthwise conv": (_depthwise(14, 32), (1,)),
+    "depthwise conv strided": (_depthwise(13, 24, kernel=5, stride=2), (1,)),
+    "depthwise conv dilated": (_depthwise(11, 20, dilation=2), (1,)),
+    "int8 depthwise conv": (_depthwise(9, 48, dtype="int8"), (1,)),
     "max pool": (_pool, ()),
     "softmax": (_unary(lambda x: topi.nn.softmax(x, axis=-1), 12, 100), ()),
     "sum of rows": (_unary(lambda x: topi.sum(x, axis=1), 64, 96), ()),
@@ -103,6 +123,10 @@ _MAKERS: dict[str, tuple[Callable[[], Tensors], tuple[int, ...]]] = {
     "elementwise": (_unary(lambda x: topi.multiply(topi.sigmoid(x), x), 1, 13, 13, 24), ()),
     "matrix transpose": (_unary(topi.transpose, 40, 72), ()),
     "transpose": (_unary(lambda x: topi.transpose(x, (0, 2, 1)), 4, 20, 36), ()),
+    "transpose of primes": (_unary(lambda x: topi.nn.relu(topi.transpose(x, (0, 3, 1, 2))), 1, 7, 5, 19), ()),
+    "concat": (_concat(32, 24, 8), ()),
+    "concat of odd channels": (_concat(5, 12), ()),
+    "pad": (_unary(lambda x: topi.nn.pad(x, (0, 0, 1, 1), (0, 0, 2, 1)), 1, 3, 9, 13), ()),
 }
 NAMES = tuple(_MAKERS)
 

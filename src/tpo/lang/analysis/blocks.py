@@ -203,6 +203,26 @@ def contiguous_axis(sch: Schedule, block: BlockRV) -> int | None:
     return found[-1] if found else None
 
 
+def sums_contiguous_rows(sch: Schedule, block: BlockRV) -> bool:
+    """Whether the axes a block accumulates over are its last ones, and read the end of a buffer in order."""
+    stmt = stmt_of(sch, block)
+    if not isinstance(stmt.body, tirx.BufferStore):
+        return False
+    kinds = [axis.iter_type for axis in stmt.iter_vars]
+    summed = [axis.var for axis in stmt.iter_vars if axis.iter_type == REDUCTION]
+    if kinds != [SPATIAL] * (len(kinds) - len(summed)) + [REDUCTION] * len(summed):
+        return False
+    return any(
+        len(load.indices) >= len(summed)
+        and all(i.same_as(var) for i, var in zip(load.indices[-len(summed) :], summed, strict=True))
+        and all(
+            int(dim) == int(axis.dom.extent)
+            for dim, axis in zip(load.source.shape[-len(summed) :], stmt.iter_vars[-len(summed) :], strict=True)
+        )
+        for load in loads(stmt.body.value)
+    )
+
+
 def calls_math(sch: Schedule, block: BlockRV) -> bool:
     """Whether the block calls a function that costs much more than an arithmetic operation."""
     costly = {"exp", "tanh", "erf", "sigmoid", "log", "pow", "sqrt", "rsqrt", "sin", "cos", "log1p", "exp2"}

@@ -129,11 +129,12 @@ def visit_rows(sch: Any, rows: int) -> Any:
     """Compute all blocks inside the loop over rows of the last one; returns that loop."""
     *others, last = analysis.blocks(sch)
     outer: list[Any] = []
-    for loop, kind in zip(sch.get_loops(last), analysis.axis_kinds(sch, last), strict=False):
+    loops = list(sch.get_loops(last))
+    for loop, kind in zip(loops, analysis.loop_kinds(sch, loops), strict=True):
         if kind == "S" and math.prod(int(sch.get(one).extent) for one in outer) < rows:
             outer.append(loop)
     if not outer:
-        outer = list(sch.get_loops(last)[:1])
+        outer = loops[:1]
     if math.prod(int(sch.get(loop).extent) for loop in outer) != rows:
         decline("its last block has other rows")
     row = sch.fuse(*outer) if len(outer) > 1 else outer[0]

@@ -85,10 +85,9 @@ def inline_free(sch: Any) -> None:
         if not analysis.is_injective(sch, block):
             continue
         consumers = sch.get_consumers(block)
-        points = analysis.work(sch, block)
-        once = len(consumers) == 1 and (
-            not analysis.calls_math(sch, block) or analysis.work(sch, consumers[0]) <= points
-        )
+        costly = analysis.calls_math(sch, block) or analysis.find(tirx.Div, sch.get(block).body)
+        repeats = len(consumers) == 1 and analysis.work(sch, consumers[0]) > analysis.work(sch, block)
+        once = len(consumers) == 1 and not (costly and repeats)
         if once or (consumers and analysis.is_copy(sch, block)):
             try_inline(sch, block)
 

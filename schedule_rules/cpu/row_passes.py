@@ -78,9 +78,7 @@ def row_size(sch: Any) -> tuple[int, int]:
     """Number and length of the rows; declines where not every block is about the same contiguous rows."""
     sizes = set()
     for block in analysis.blocks(sch):
-        if not analysis.has_simple_loops(sch, block) or not isinstance(
-            sch.get(block).body, tirx.BufferStore
-        ):
+        if not analysis.has_simple_loops(sch, block) or not isinstance(sch.get(block).body, tirx.BufferStore):
             decline("one of its blocks has no plain loops")
         if analysis.is_reduction(sch, block):
             if not analysis.sums_contiguous_rows(sch, block):

@@ -212,13 +212,10 @@ def sums_contiguous_rows(sch: Schedule, block: BlockRV) -> bool:
     summed = [axis.var for axis in stmt.iter_vars if axis.iter_type == REDUCTION]
     if kinds != [SPATIAL] * (len(kinds) - len(summed)) + [REDUCTION] * len(summed):
         return False
+    extents = [int(axis.dom.extent) for axis in stmt.iter_vars][-len(summed) :]
     return any(
-        len(load.indices) >= len(summed)
-        and all(i.same_as(var) for i, var in zip(load.indices[-len(summed) :], summed, strict=True))
-        and all(
-            int(dim) == int(axis.dom.extent)
-            for dim, axis in zip(load.source.shape[-len(summed) :], stmt.iter_vars[-len(summed) :], strict=True)
-        )
+        [int(dim) for dim in load.source.shape[-len(summed) :]] == extents
+        and all(index.same_as(var) for index, var in zip(load.indices[-len(summed) :], summed, strict=True))
         for load in loads(stmt.body.value)
     )
 

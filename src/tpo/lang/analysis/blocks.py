@@ -145,7 +145,9 @@ def single_contraction(sch: Schedule) -> BlockRV | None:
 
 def product_of(store: Any) -> tuple[Any, Any] | None:
     """The two loads multiplied in `out = out + a * b`, with casts looked through."""
-    if not isinstance(store.value, tirx.Add) or not isinstance(store.value.a, TensorLoad):
+    if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, tirx.Add):
+        return None
+    if not isinstance(store.value.a, TensorLoad):
         return None
     if not store.value.a.source.same_as(store.buffer) or not isinstance(store.value.b, tirx.Mul):
         return None

@@ -1,4 +1,4 @@
-"""Pooling, depthwise convolution, means, softmax, normalisation: block by block, each vectorised.
+"""Pooling, depthwise convolution, reductions that `row_passes` declines: block by block, each vectorised.
 
 Where a kept axis is contiguous in memory, lanes hold neighbouring outputs:
 

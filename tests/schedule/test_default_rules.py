@@ -1,16 +1,20 @@
 """Every default schedule computes what the unscheduled function does, and is what its rule promises."""
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 import tvm
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tvm import relax, tirx, topi
+from onnx import helper
+from tvm import relax, te, tirx, topi
 from tvm.ir import GenericConst
 
 from support.converter_runs import run_module
 from tpo.deploy.compile import schedule_and_pack
 from tpo.frontend import lower
+from tpo.frontend.load import load_onnx
 from tpo.lang import analysis
 from tpo.schedule import UNSCHEDULED, schedule_function, tiles
 from tpo.targets import resolve
@@ -108,18 +112,40 @@ WORKLOADS = {
         "reduction",
     ),
     "global mean": ((1, 7, 7, 64), lambda x: relax.op.mean(x, [1, 2], keepdims=True), "reduction"),
-    "mean of the last axis": ((5, 6, 48), lambda x: relax.op.mean(x, [-1]), "reduction"),
+    "mean of the last axis": ((5, 6, 48), lambda x: relax.op.mean(x, [-1]), "row_passes"),
     "sum of everything": ((7, 9), lambda x: relax.op.sum(x), "reduction"),
     "sum of everything, vectorised": ((1, 8, 8, 4), lambda x: relax.op.sum(x), "reduction"),
     "mean of two axes": ((3, 8, 5, 32), lambda x: relax.op.mean(x, [1, 3]), "reduction"),
     "argmax": ((6, 40), lambda x: relax.op.argmax(x, 1), None),
-    "softmax": ((4, 33), lambda x: relax.op.nn.softmax(x), "reduction"),
+    "softmax": ((4, 33), lambda x: relax.op.nn.softmax(x), "row_passes"),
     "softmax of the first axis": ((32, 16), lambda x: relax.op.nn.softmax(x, 0), "reduction"),
-    "layer norm": ((4, 9, 64), lambda x: relax.op.nn.layer_norm(x, const(64), const(64), [-1]), "reduction"),
+    "layer norm": ((4, 9, 64), lambda x: relax.op.nn.layer_norm(x, const(64), const(64), [-1]), "row_passes"),
     "layer norm of outer axes": (
         (1, 6, 6, 32),
         lambda x: relax.op.nn.relu(relax.op.nn.layer_norm(x, const(6, 6), const(6, 6), [1, 2])),
         "reduction",
+    ),
+    "softmax of 197": ((2, 3, 197), lambda x: relax.op.nn.softmax(x), "row_passes"),
+    "softmax of 1000": ((1, 1000), lambda x: relax.op.nn.softmax(x), "row_passes"),
+    "softmax of 3": ((7, 3), lambda x: relax.op.nn.softmax(x), "row_passes"),
+    "softmax of one element": ((7, 1), lambda x: relax.op.nn.softmax(x), None),
+    "softmax of a middle axis": ((4, 9, 16), lambda x: relax.op.nn.softmax(x, 1), None),
+    "log softmax of 100": ((8, 100), lambda x: relax.op.nn.log_softmax(x), "row_passes"),
+    "log softmax of a prime": ((8, 37), lambda x: relax.op.nn.log_softmax(x), None),
+    "maximum of prime rows": ((5, 37), lambda x: relax.op.max(x, [-1], keepdims=True), "row_passes"),
+    "product of rows": ((5, 24), lambda x: relax.op.prod(x, [-1]), "row_passes"),
+    "minimum of a middle axis": ((5, 7, 12), lambda x: relax.op.min(x, [1]), None),
+    "mean of a leading axis": ((7, 5, 13), lambda x: relax.op.mean(x, [0]), None),
+    "rms norm": ((4, 9, 48), lambda x: relax.op.nn.rms_norm(x, const(48), [-1], 1e-5), "row_passes"),
+    "layer norm of prime rows": (
+        (4, 37),
+        lambda x: relax.op.nn.layer_norm(x, const(37), const(37), [-1]),
+        None,
+    ),
+    "layer norm of two axes": (
+        (2, 3, 7, 16),
+        lambda x: relax.op.nn.layer_norm(x, const(7, 16), const(7, 16), [-2, -1]),
+        "row_passes",
     ),
     "cumulative sum": ((4, 16), lambda x: relax.op.cumsum(x, 1), None),
     "elementwise": ((3, 5, 64), lambda x: relax.op.exp(relax.op.add(x, const(64))), "elementwise"),
@@ -165,13 +191,13 @@ WORKLOADS = {
         ),
         "elementwise",
     ),
-    "large softmax": ((1, 4, 128, 128), lambda x: relax.op.nn.softmax(x), "reduction"),
+    "large softmax": ((1, 4, 128, 128), lambda x: relax.op.nn.softmax(x), "row_passes"),
     "large layer norm": (
         (1, 128, 256),
         lambda x: relax.op.nn.layer_norm(x, const(256), const(256), [-1]),
         None,
     ),
-    "large mean": ((1, 32, 32, 64), lambda x: relax.op.mean(x, [-1]), "reduction"),
+    "large mean": ((1, 32, 32, 64), lambda x: relax.op.mean(x, [-1]), "row_passes"),
     "large elementwise": ((64, 1024), lambda x: relax.op.tanh(x), "elementwise"),
 }
 
@@ -204,6 +230,64 @@ def test_same_numbers_as_unscheduled(name):
         # Winograd's errors are relative to the largest values of a tile.
         np.testing.assert_allclose(have, expected, rtol=1e-4, atol=max(1e-4, 1e-5 * np.abs(expected).max()))
     assert expected_rule is None or set(rules.values()) == {expected_rule}
+
+
+@pytest.mark.parametrize("length", [24, 37, 128, 197])
+def test_softmax_of_infinities_and_nan_is_as_in_onnxruntime(length, tmp_path):
+    x = RNG.standard_normal((6, length)).astype("float32")
+    x[0] = -np.inf
+    x[1, 3] = -np.inf
+    x[2, -1] = np.nan
+    x[3, 0] = np.inf
+    x[4] = np.finfo("float32").min
+    node = helper.make_node("Softmax", ["x"], ["y"], axis=-1)
+    value = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, x.shape) for n in "xy"]
+    model = helper.make_model(
+        helper.make_graph([node], "softmax", value[:1], value[1:]),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    onnx.save(model, tmp_path / "softmax.onnx")
+    want = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})[0]
+    module = load_onnx(tmp_path / "softmax.onnx").module
+    scheduled, rules = schedule_and_pack(module, NATIVE.hardware, NATIVE.tvm)
+    assert set(rules.values()) == {"row_passes"}
+    np.testing.assert_allclose(run_module(scheduled, {"x": x})[0], want, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int32"])
+@pytest.mark.parametrize("length", [64, 37])
+def test_sums_of_rows_of_other_types(dtype, length):
+    x = te.placeholder((9, length), dtype=dtype, name="x")
+    func = te.create_prim_func([x, topi.sum(x, axis=1)], index_dtype_override="int64")
+    scheduled, rule = schedule_function(func, NATIVE.hardware)
+    values = RNG.integers(-3, 4, (9, length)).astype(dtype)
+    data, result = tvm.runtime.tensor(values), tvm.runtime.tensor(np.zeros(9, dtype))
+    tvm.compile(scheduled.with_attr("global_symbol", "main"), NATIVE.tvm)["main"](data, result)
+    assert rule == "row_passes"
+    np.testing.assert_array_equal(result.numpy(), values.sum(axis=1))
+
+
+def test_equal_maxima_give_the_first_index():
+    x = te.placeholder((3, 40), name="x")
+    func = te.create_prim_func([x, topi.argmax(x, axis=1)], index_dtype_override="int64")
+    scheduled, _ = schedule_function(func, NATIVE.hardware)
+    values = np.zeros((3, 40), "float32")
+    values[1, [5, 20, 39]] = 1
+    values[2, [39]] = 1
+    result = tvm.runtime.tensor(np.full(3, -1, str(func.params[-1].dtype)))
+    tvm.compile(scheduled.with_attr("global_symbol", "main"), NATIVE.tvm)["main"](
+        tvm.runtime.tensor(values), result
+    )
+    np.testing.assert_array_equal(result.numpy(), [0, 5, 39])
+
+
+@pytest.mark.parametrize("name", ["large softmax", "softmax of 197", "layer norm", "rms norm"])
+def test_every_row_is_visited_once(name):
+    func = next(f for f in workload(name).functions.values() if isinstance(f, tirx.PrimFunc))
+    scheduled, rule = schedule_function(func, NATIVE.hardware)
+    assert rule == "row_passes"
+    assert len(_nests(scheduled)) == 1
 
 
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"])

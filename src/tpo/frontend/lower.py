@@ -24,10 +24,8 @@ MAX_OPERATORS_IN_NAME = 6
 def legalise(mod: Any) -> Any:
     """Every operator becomes a call of a TensorIR function."""
     # max(a, b) compiles to `a > b ? a : b`: only with the bound first does a NaN stay one, as ONNX has it.
-    keeping_nan = {"relax.nn.relu": _legal_relu, "relax.clip": _legal_clip}
-    return tvm.transform.Sequential([T.LegalizeOps(keeping_nan), T.AnnotateTIROpPattern(), T.FoldConstant()])(
-        mod
-    )
+    own = {"relax.nn.relu": _legal_relu, "relax.clip": _legal_clip, "relax.nn.softmax": _legal_softmax}
+    return tvm.transform.Sequential([T.LegalizeOps(own), T.AnnotateTIROpPattern(), T.FoldConstant()])(mod)
 
 
 def _legal_relu(builder: Any, call: Any) -> Any:
@@ -45,6 +43,33 @@ def _legal_clip(builder: Any, call: Any) -> Any:
         return te.compute(x.shape, lambda *i: tirx.min(bounds[1], tirx.max(bounds[0], x(*i))))
 
     return builder.call_te(clip, call.args[0], primfunc_name_hint="clip")
+
+
+def _legal_softmax(builder: Any, call: Any) -> Any:
+    """TVM's softmax, but with one division per row instead of one per element."""
+    axis = int(call.attrs.axis)
+
+    def softmax(x: Any) -> Any:
+        at = axis % len(x.shape)
+        kept = [size for k, size in enumerate(x.shape) if k != at]
+
+        def row(index: tuple[Any, ...]) -> list[Any]:
+            return [i for k, i in enumerate(index) if k != at]
+
+        def along(operand: Any, index: tuple[Any, ...], k: Any) -> Any:
+            return operand(*index[:at], k, *index[at:])
+
+        k = te.reduce_axis((0, x.shape[at]), name="k")
+        largest = te.compute(kept, lambda *i: te.max(along(x, i, k), axis=k), name="softmax_max")
+        power = te.compute(x.shape, lambda *i: tirx.exp(x(*i) - largest(*row(i))), name="softmax_exp")
+        k = te.reduce_axis((0, x.shape[at]), name="k")
+        total = te.compute(kept, lambda *i: te.sum(along(power, i, k), axis=k), name="softmax_sum")
+        factor = te.compute(kept, lambda *i: tirx.const(1, x.dtype) / total(*i), name="softmax_factor")
+        return te.compute(x.shape, lambda *i: power(*i) * factor(*row(i)), name="softmax")
+
+    if not str(call.args[0].ty.dtype).startswith("float"):
+        return call
+    return builder.call_te(softmax, call.args[0], primfunc_name_hint="softmax")
 
 
 def fuse(mod: Any) -> Any:

@@ -15,7 +15,10 @@ from tpo.lang.library import shipped_rule
 from tpo.workload import in_place_of, schedule_of
 
 # In this order: the first rule that accepts a function schedules it.
-DEFAULT_RULES = ("winograd", "contraction", "depthwise", "transpose", "concat", "elementwise", "reduction")
+DEFAULT_RULES = (
+    *("winograd", "contraction", "depthwise", "transpose", "concat", "elementwise"),
+    *("row_passes", "reduction"),
+)
 UNSCHEDULED = "none"
 TUNED = "tuned"
 

@@ -11,9 +11,11 @@ from tvm import s_tir, tirx
 from tpo.hardware import Hardware
 from tpo.lang import Choice, analysis, sample
 
-# Waking TVM's thread pool costs a few microseconds: below this much work one thread is faster.
+# Waking TVM's thread pool costs about a microsecond, in which one core adds 16,000 numbers: below twice
+# that, one thread is faster than two. A point with an exp costs as much as four with an addition.
 MIN_PARALLEL_FLOPS = 200_000
-MIN_PARALLEL_POINTS = 16_384
+MIN_PARALLEL_POINTS = 32_768
+POINTS_OF_MATH = 4
 MAX_VECTORS = 8  # neighbouring vectors that one step handles
 # TVM's mark on a block that only depends on constants and is moved out of the function; its value is the
 # number 1, because TVM's databases do not keep a boolean one.
@@ -75,6 +77,24 @@ def inline_copies(sch: Any, anchor: Any) -> None:
         if analysis.is_copy(sch, block):
             inline_copies(sch, block)
             try_inline(sch, block)
+
+
+def inline_free(sch: Any) -> None:
+    """Inline blocks element by element where that repeats no work: copies, and what is read only once."""
+    for block in analysis.blocks(sch):
+        if not analysis.is_injective(sch, block):
+            continue
+        consumers = sch.get_consumers(block)
+        costly = analysis.calls_math(sch, block) or analysis.find(tirx.Div, sch.get(block).body)
+        repeats = len(consumers) == 1 and analysis.work(sch, consumers[0]) > analysis.work(sch, block)
+        once = len(consumers) == 1 and not (costly and repeats)
+        if once or (consumers and analysis.is_copy(sch, block)):
+            try_inline(sch, block)
+
+
+def effort(sch: Any, block: Any) -> int:
+    """How much a block costs, in points of an addition."""
+    return analysis.work(sch, block) * (POINTS_OF_MATH if analysis.calls_math(sch, block) else 1)
 
 
 def downstream(sch: Any, block: Any) -> list[Any]:

@@ -24,6 +24,7 @@ from tpo.lang.analysis.blocks import reduction_count as reduction_count
 from tpo.lang.analysis.blocks import row_bytes as row_bytes
 from tpo.lang.analysis.blocks import single_contraction as single_contraction
 from tpo.lang.analysis.blocks import stmt_of as stmt_of
+from tpo.lang.analysis.blocks import sums_contiguous_rows as sums_contiguous_rows
 from tpo.lang.analysis.blocks import work as work
 from tpo.lang.analysis.gpu import GpuNest as GpuNest
 from tpo.lang.analysis.gpu import fusion_place as fusion_place

@@ -147,7 +147,9 @@ def single_contraction(sch: Schedule) -> BlockRV | None:
 
 def product_of(store: Any) -> tuple[Any, Any] | None:
     """The two loads multiplied in `out = out + a * b`, with casts looked through."""
-    if not isinstance(store.value, tirx.Add) or not isinstance(store.value.a, TensorLoad):
+    if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, tirx.Add):
+        return None
+    if not isinstance(store.value.a, TensorLoad):
         return None
     if not store.value.a.source.same_as(store.buffer) or not isinstance(store.value.b, tirx.Mul):
         return None
@@ -213,6 +215,23 @@ def contiguous_axis(sch: Schedule, block: BlockRV) -> int | None:
     used = find(tirx.Var, largest.indices[-1:])
     found = [k for k, axis in enumerate(stmt.iter_vars) if any(var.same_as(axis.var) for var in used)]
     return found[-1] if found else None
+
+
+def sums_contiguous_rows(sch: Schedule, block: BlockRV) -> bool:
+    """Whether the axes a block accumulates over are its last ones, and read the end of a buffer in order."""
+    stmt = stmt_of(sch, block)
+    if not isinstance(stmt.body, tirx.BufferStore):
+        return False
+    kinds = [axis.iter_type for axis in stmt.iter_vars]
+    summed = [axis.var for axis in stmt.iter_vars if axis.iter_type == REDUCTION]
+    if kinds != [SPATIAL] * (len(kinds) - len(summed)) + [REDUCTION] * len(summed):
+        return False
+    extents = [int(axis.dom.extent) for axis in stmt.iter_vars][-len(summed) :]
+    return any(
+        [int(dim) for dim in load.source.shape[-len(summed) :]] == extents
+        and all(index.same_as(var) for index, var in zip(load.indices[-len(summed) :], summed, strict=True))
+        for load in loads(stmt.body.value)
+    )
 
 
 def calls_math(sch: Schedule, block: BlockRV) -> bool:

@@ -33,12 +33,11 @@ def contraction(sch: Any, root: Any, hw: Hardware) -> None:
     roles = analysis.contraction(sch, anchor)
     if roles is None:
         decline("without its padding it is no contraction")
+    row_bytes = analysis.row_bytes(sch, anchor, roles.vector)
     epilogue = moves.collect_epilogue(sch, anchor)
     tiles.flatten_rows(sch, anchor, epilogue, roles)
     rows = analysis.iter_extents(sch, epilogue)[-2]
     dtype = str(sch.get(anchor).writes[0].source.dtype)
-
-    row_bytes = analysis.row_bytes(sch, anchor, roles.vector)
 
     def score(tile: tiles.Tile) -> float:
         return tile.score(rows, dtype, hw, row_bytes)

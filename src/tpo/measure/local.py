@@ -117,7 +117,8 @@ class LocalRunner(Runner):
                 else:
                     waiting.remove(position)
                     yield position, result
-            for item in built:
+            # One worker's candidates after the other's: a process that has slept is slow to get both cores.
+            for item in sorted(built, key=lambda item: self._workers.index(item.worker)):
                 if not item.alive:
                     continue
                 key = inputs[item.position].workload.key

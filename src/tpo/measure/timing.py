@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -40,10 +40,13 @@ TOO_FEW = 3
 # plain arithmetic: where it loses three hundredths, kernels that read memory lose a quarter.
 QUIET = 1.03
 LONGEST_SAMPLING = 1.0
+# Before the first sample so many readings in a row must be undisturbed, if that happens soon enough.
+STEADY_READINGS, LONGEST_WARM_UP = 3, 0.3
 # This much slower than the best is enough to know of a candidate: leaders are confirmed in the end anyway.
 NO_LEADER = 1.05
-# A first call is slow for reasons of its own: only this far beyond a limit is it conclusive.
-_CERTAINLY = 1.5
+# A first call is slow for reasons of its own: only this far beyond a limit is it conclusive, and only where
+# one more call would take long.
+_CERTAINLY, _LONG = 1.5, 0.02
 # What the reference kernel usually takes is the lowest twentieth of the latest readings: few enough to
 # follow a machine that changes its clock rate, enough to span a neighbour's burst of work.
 _READINGS, _USUAL = 400, 0.05
@@ -77,11 +80,18 @@ class Clock:
         confidence: float,
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
+        self._probe = probe
         self._confidence = confidence
         self._now = now
-        self._readings = deque((probe() for _ in range(_FIRST_READINGS)), _READINGS)
+        self._readings = deque(self._first_readings(), _READINGS)
         self.usual = float(np.quantile(self._readings, _USUAL))
         self.baseline = self.usual
+
+    def _first_readings(self) -> Iterator[float]:
+        start, count = self._now(), 0
+        while count < _FIRST_READINGS or self._now() - start < LONGEST_WARM_UP:
+            yield self._probe()
+            count += 1
 
     def time(self, run: Run, first: float, best: float = math.inf, hopeless: float = math.inf) -> Timing:
         """Time a candidate whose very first call took `first`.
@@ -89,8 +99,9 @@ class Clock:
         One that takes more than `hopeless` times as long as the `best` is cut short at once.
         """
         # Every call counts here: most candidates are hopeless, and some take seconds.
-        if first > _CERTAINLY * hopeless * best:
+        if first > max(_LONG, _CERTAINLY * hopeless * best):
             return Timing((first,), cut_short=True)
+        self._settle_down()
         (sample,) = self._take(run, 1)
         if self._corrected([sample]) > hopeless * best:
             return Timing((sample.seconds,), cut_short=True)
@@ -98,12 +109,13 @@ class Clock:
         start = self._now()
         while self._now() - start < LONGEST_SAMPLING:
             samples += self._take(run, SAMPLES_AT_ONCE)
-            if self._settled(samples) or self._corrected(samples) > NO_LEADER * best:
+            if self._settled(samples) or self._is_no_leader(samples, best):
                 break
         return self._timing(samples)
 
     def compare(self, runs: Sequence[Run]) -> list[Timing]:
         """Time candidates in turns, so that whatever the machine does, it does to all of them."""
+        self._settle_down()
         samples: list[list[Sample]] = [[] for _ in runs]
         start, turn = self._now(), 0
         while self._now() - start < LONGEST_SAMPLING * len(runs):
@@ -115,6 +127,13 @@ class Clock:
             if turn >= ENOUGH and all(len(self._quiet(taken)) >= PLENTY for taken in samples):
                 break
         return [self._timing(taken) for taken in samples]
+
+    def _settle_down(self) -> None:
+        """Keep the cores busy until they run as usual: threads that have slept start on one core together."""
+        start = self._now()
+        while self._now() - start < LONGEST_WARM_UP:
+            if max(self._probe() for _ in range(STEADY_READINGS)) <= QUIET * self.usual:
+                return
 
     def _take(self, run: Run, count: int) -> Sequence[Sample]:
         taken = run(count)
@@ -131,6 +150,10 @@ class Clock:
         quiet = self._quiet(samples)
         steady = len(quiet) >= ENOUGH and half_width([s.seconds for s in quiet]) <= self._confidence
         return steady or len(quiet) >= PLENTY
+
+    def _is_no_leader(self, samples: Sequence[Sample], best: float) -> bool:
+        sure = len(self._quiet(samples)) >= TOO_FEW or len(samples) >= ENOUGH
+        return sure and self._corrected(samples) > NO_LEADER * best
 
     def _corrected(self, samples: Sequence[Sample]) -> float:
         """The time that disturbed samples hint at: each against the reference kernel beside it."""

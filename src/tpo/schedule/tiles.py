@@ -16,12 +16,10 @@ from tpo.schedule import moves
 
 # Rows from which one more row no longer saves weight bandwidth, vectors from which one more no
 # longer saves broadcasts, and independent accumulators that hide the latency of two FMA pipes.
-ENOUGH_ROWS, ENOUGH_VECTORS, ENOUGH_ACCUMULATORS = 6, 2, 10
+ENOUGH_ROWS, ENOUGH_VECTORS, ENOUGH_ACCUMULATORS = 4, 2, 10
+MANY_ROWS, TOO_MANY_ROWS = 8, 0.97  # rows that are still read as fast as few, and what is left beyond
 MAX_UNROLL = 16  # steps of the reduction in one straight piece of code
 MAX_TILES_PER_CHUNK = 256
-# What else costs time, in arithmetic operations that take as long: a byte that does not come from a core's
-# own cache, and one piece of work more for a thread.
-FLOPS_PER_BYTE, FLOPS_PER_CHUNK = 8, 50_000
 LOADS_SAVED = 0.05  # what a tile gains that needs next to no loads for its arithmetic
 CONFLICT = 0.5  # what is left of a tile's speed when its rows push each other out of the L1 cache
 PAGE = 4096  # bytes after which addresses fall into the same set of an L1 cache
@@ -61,6 +59,8 @@ class Tile:
             * min(1, (self.rows + 1) / (min(ENOUGH_ROWS, rows) + 1))
             * min(1, (self.vectors + 1) / (ENOUGH_VECTORS + 1))
         )
+        if self.rows > MANY_ROWS:
+            share *= TOO_MANY_ROWS
         if row_bytes and rows_in_one_set(self.rows, row_bytes) > hw.l1_bytes // PAGE:
             share *= CONFLICT
         loads_saved = 1 - (self.rows + self.vectors) / accumulators
@@ -204,18 +204,15 @@ def _chunk(
     heights = [*(1 << k for k in range((count - 1).bit_length())), count]
     widths = moves.divisors(columns // tile.columns, MAX_TILES_PER_CHUNK)
 
-    def cost(pair: tuple[int, int]) -> float:
-        height, width = pair
-        left, right = min(height * tile.rows, all_rows) * row_bytes, width * column_bytes
-        chunks = outer * -(-all_rows // (height * tile.rows)) * -(-columns // (tile.columns * width))
-        traffic = chunks * (left * (1 if left + right <= hw.l2_bytes else width) + right)
-        idle = -(-chunks // hw.cores) * hw.cores / chunks
-        flops = 2 * outer * all_rows * columns * depth
-        return flops * idle + FLOPS_PER_BYTE * traffic + FLOPS_PER_CHUNK * chunks
-
-    best = min(((height, width) for height in heights for width in widths), key=cost)
-    height = moves.choose("row_tiles", heights, best[0])
-    width = moves.choose("column_tiles", widths, best[1])
+    # The column tiles of a chunk stay in the L2 cache from chunk to chunk, its rows in the L1 cache.
+    width_wanted = max(k for k in widths if k == 1 or k * column_bytes <= hw.l2_bytes // 2)
+    height_wanted = max(k for k in heights if k == 1 or k * tile.rows * row_bytes <= hw.l1_bytes // 4)
+    while (
+        height_wanted > 1 and outer * (count // height_wanted) * (widths[-1] // width_wanted) < 2 * hw.cores
+    ):
+        height_wanted = heights[heights.index(height_wanted) - 1]
+    height = moves.choose("row_tiles", heights, height_wanted)
+    width = moves.choose("column_tiles", widths, width_wanted)
     if len(heights) > 1 and outer * count * widths[-1] >= hw.cores:
         row_chunks = (all_rows + rows * height - 1) // (rows * height)
         chunks = outer * row_chunks * (widths[-1] // width)

@@ -183,12 +183,15 @@ def read_index(sch: Schedule, block: BlockRV, buffer: Any) -> int:
 
 def row_bytes(sch: Schedule, block: BlockRV, vector: Any) -> int:
     """How far apart in memory neighbouring rows of a contraction's streamed operand are; 0 if unknown."""
-    stmt = stmt_of(sch, block)
-    skipped = (vector, stmt.writes[0].source)
-    streamed = [r.source for r in stmt.reads if not any(r.source.same_as(buffer) for buffer in skipped)]
-    if len(streamed) != 1 or not streamed[0].shape:
+    product = product_of(stmt_of(sch, block).body)
+    streamed = next((load for load in product or () if not load.source.same_as(vector)), None)
+    if streamed is None or len(streamed.indices) < 2:
         return 0
-    return int(streamed[0].shape[-1]) * dtype_bytes(str(streamed[0].dtype))
+    factors = [
+        int(node.b) for node in find(tirx.Mul, streamed.indices[-2]) if isinstance(node.b, tirx.IntImm)
+    ]
+    stride = max(factors, default=1)
+    return stride * int(streamed.source.shape[-1]) * dtype_bytes(str(streamed.source.dtype))
 
 
 def layout_free(func: Any) -> list[Any]:

@@ -55,7 +55,7 @@ def register() -> None:
         lower = _by_type(rule, Op.get(name).get_attr("llvm.FLowerIntrinsic"))
         tirx.register_intrin_lowering(name, target="llvm", f=lower, level=_LEVEL)
     # TVM does not know that these may be computed on vectors, and would take vectorised loops apart.
-    for name in ("tirx.erf", "tirx.rsqrt"):
+    for name in ("tirx.erf", "tirx.rsqrt", "tirx.nearbyint"):
         register_op_attr(name, "TVectorizable", True, _LEVEL)
 
 

@@ -15,7 +15,7 @@ from tpo.lang.library import shipped_rule
 from tpo.workload import schedule_of
 
 # In this order: the first rule that accepts a function schedules it.
-DEFAULT_RULES = ("contraction", "elementwise", "reduction")
+DEFAULT_RULES = ("int8_contraction", "contraction", "elementwise", "reduction")
 UNSCHEDULED = "none"
 TUNED = "tuned"
 

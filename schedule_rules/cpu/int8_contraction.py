@@ -39,6 +39,9 @@ class Plan:
     dot: DotProduct
     padded: bool
 
+    def __str__(self) -> str:
+        return f"{self.tile.rows}x{self.tile.columns}{' padded' if self.padded else ''}"
+
 
 @rule(target="cpu", on="function", when=analysis.is_fresh)
 def int8_contraction(sch: Any, root: Any, hw: Hardware) -> None:
@@ -54,6 +57,8 @@ def int8_contraction(sch: Any, root: Any, hw: Hardware) -> None:
     depth_dim = depth_of(sch, anchor, roles)
     if not dots or depth_dim is None:
         decline("there is no instruction for its types, or the depth of its operands is not contiguous")
+    if analysis.iter_extents(sch, anchor)[roles.reduction[-1]] == 1:
+        decline("its depth is 1: there is nothing to group")
     plan = fork("tile", plans(sch, anchor, roles, dots, hw))
     dot_products.register()
     epilogue = moves.collect_epilogue(sch, anchor)

@@ -24,6 +24,9 @@ from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 
 
+PREFIX = "tpo.dot."
+
+
 @dataclass(frozen=True)
 class DotProduct:
     """One instruction: `lanes` sums of `group` products each."""
@@ -36,7 +39,7 @@ class DotProduct:
     @property
     def name(self) -> str:
         """What TVM knows it by."""
-        return f"tpo.dot.{self.data}.{self.weights}.{self.lanes}x{self.group}"
+        return f"{PREFIX}{self.data}.{self.weights}.{self.lanes}x{self.group}"
 
 
 VECTORS = (16, 8, 4)  # sums of 32 bits in registers of 512, 256 and 128 bits

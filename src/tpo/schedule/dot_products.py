@@ -23,7 +23,6 @@ from typing import Any
 from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 
-
 PREFIX = "tpo.dot."
 
 
@@ -70,7 +69,7 @@ def _meaning(dot: DotProduct) -> Any:
     data, weights = dot.data, dot.weights
     group, lanes = T.int64(dot.group), T.int64(dot.lanes)
 
-    @T.prim_func(s_tir=True)
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def meaning(a: T.handle, b: T.handle, c: T.handle) -> None:
         A = T.match_buffer(a, (group,), data, offset_factor=1)
         B = T.match_buffer(b, (lanes, group), weights, offset_factor=1)
@@ -92,7 +91,7 @@ def _instruction(dot: DotProduct) -> Any:
     zero, one = T.int64(0), T.int64(1)
     add = _add_quadruples if dot.group == 4 else _add_pairs
 
-    @T.prim_func(s_tir=True)
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def instruction(a: T.handle, b: T.handle, c: T.handle) -> None:
         A = T.match_buffer(a, (group,), data, offset_factor=1)
         B = T.match_buffer(b, (lanes, group), weights, offset_factor=1)

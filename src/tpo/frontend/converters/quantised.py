@@ -265,7 +265,9 @@ def _integer_convolution(
     weights = _byte_weights(weight, _per_output(node, weight_zero, rank_of(weight)))
     if weights is not None and weights.shape[1] > 1 and known_zero is not None:
         data, zero = _unsigned_bytes(node, data, zero)
-        total = convolve(node, data, constant(weights, "int8"), "int32", float(value_of(zero)))
+        padding = value_of(zero)
+        assert padding is not None  # a constant zero point stays one
+        total = convolve(node, data, constant(weights, "int8"), "int32", float(padding))
         sums = weights.astype(np.int32).sum(axis=tuple(range(1, weights.ndim)))
         return _without_zero_point(node, total, zero, sums.reshape(-1, *[1] * (weights.ndim - 2)))
     x = shifted_integer(node, data, zero, "int16")

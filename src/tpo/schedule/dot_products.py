@@ -118,8 +118,11 @@ def _add_quadruples(lanes: int, sums: Any, data: Any, weights: Any) -> Any:
 
 
 def _add_pairs(lanes: int, sums: Any, data: Any, weights: Any) -> Any:
-    pair = T.reinterpret(T.Cast("int16x2", data), dtype="int32")
-    same = T.reinterpret(T.broadcast(pair, lanes), dtype=f"int16x{2 * lanes}")
+    # Broadcast first, widened afterwards: both are one instruction then.
+    size = "int16" if str(data.ty.dtype).startswith("uint8") else "int32"
+    pairs = T.broadcast(T.reinterpret(data, dtype=size), lanes)
+    element = str(data.ty.dtype).partition("x")[0]
+    same = T.Cast(f"int16x{2 * lanes}", T.reinterpret(pairs, dtype=f"{element}x{2 * lanes}"))
     wide = T.Cast(f"int16x{2 * lanes}", weights)
     multiply = T.llvm_lookup_intrinsic_id(_MULTIPLY_PAIRS[lanes])
     return sums + T.call_llvm_pure_intrin(multiply, same, wide, dtype=f"int32x{lanes}")

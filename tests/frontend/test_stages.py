@@ -12,7 +12,8 @@ from tpo.frontend.pipeline import stages
 from tpo.testing import models
 
 SHAPES = {"bert": {"input_ids": (1, 12)}, "gpt2": {"input_ids": (1, 12)}, "llama": {"input_ids": (1, 12)}}
-STAGES = ["shapes", "functions", "simplify", "import", "canonicalise", "layout", "legalise", "fuse", "mark"]
+STAGES = ["shapes", "functions", "simplify", "integers", "import"]
+STAGES += ["canonicalise", "layout", "legalise", "fuse", "mark"]
 
 
 def every_stage(name: str) -> dict[str, object]:

@@ -213,6 +213,31 @@ def test_plain_tvm_applies_an_export(records, model, tmp_path):
     np.testing.assert_allclose(np.load(folder / "y.npy"), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_an_export_carries_our_instructions_and_registers_them(tmp_path):
+    """The copied file makes the names known to a process without tpo."""
+    plain_tvm.write_dot_products(tmp_path)
+    code = plain_tvm.code(KEY, with_module=False, intrinsics=False, dots=True)
+    assert "import tpo_dot_products" in code
+    assert code.index("tpo_dot_products.register()") < code.index("JSONDatabase(")
+    check = """
+import sys, tpo_dot_products
+from tvm.s_tir import TensorIntrin
+tpo_dot_products.register()
+assert TensorIntrin.get("tpo.dot.uint8.int8.16x4") is not None
+assert "tpo" not in sys.modules
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-c", check],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_without_a_model_the_readme_says_what_is_missing(records, tmp_path):
     report = tvm_json.export(records, tmp_path / "out")
     assert (report.functions, report.matched) == (None, None)

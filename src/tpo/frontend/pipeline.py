@@ -17,6 +17,7 @@ from tpo.frontend.canonicalise import canonicalise
 from tpo.frontend.control_flow import resolve_control_flow
 from tpo.frontend.functions import expand_functions
 from tpo.frontend.importer import import_model, supported_operators
+from tpo.frontend.integers import use_integers
 from tpo.frontend.layout import convert_layout
 from tpo.frontend.shapes import fix_shapes
 from tpo.frontend.simplify import simplify
@@ -34,7 +35,7 @@ RELAX_STAGES: tuple[tuple[str, Callable[[Any], Any]], ...] = (
 def stages(
     model: onnx.ModelProto, path: str, shapes: Mapping[str, tuple[int, ...]]
 ) -> Iterator[tuple[str, Any]]:
-    """Yield (stage name, model after it): ONNX models up to "simplify", Relax modules from "import" on."""
+    """Yield (stage name, model after it): ONNX models up to "integers", Relax modules from "import" on."""
     supported = supported_operators()
     check_possible(model, path, supported)
     fixed = fix_shapes(model, path, shapes)
@@ -44,7 +45,9 @@ def stages(
     simple = resolve_control_flow(simplify(expanded), path)
     check_supported(simple, path, supported)
     yield "simplify", simple
-    module = import_model(simple, path)
+    whole = use_integers(simple)
+    yield "integers", whole
+    module = import_model(whole, path)
     yield "import", module
     # Constant folding and legalisation ask for a target; the choice of CPU comes later.
     with tvm.target.Target("llvm"):

@@ -10,6 +10,7 @@ import tvm
 from tvm import s_tir
 
 from tpo.hardware import target_arch
+from tpo.schedule import dot_products
 from tpo.space.tvm_rules import register_intrinsics
 from tpo.workload import Workload, schedule_of
 
@@ -30,6 +31,11 @@ def replay(workload: Workload, trace_json: str, target: str | None = None) -> An
 def uses_intrinsics(trace_json: str) -> bool:
     """Whether a trace replaces loops by instructions that TVM must have been told about."""
     return '"Tensorize"' in trace_json
+
+
+def uses_dot_products(trace_json: str) -> bool:
+    """Whether some of these instructions are ours, not TVM's."""
+    return f'"{dot_products.PREFIX}' in trace_json
 
 
 def as_python(workload: Workload, trace_json: str, target: str) -> str:

@@ -22,7 +22,7 @@ from tpo.measure.contract import Measurement
 from tpo.records import plain_tvm
 from tpo.records.reader import Reader
 from tpo.records.record import RunInfo, StoredCandidate, Trial, target_key, target_title
-from tpo.records.replay import replay, uses_intrinsics
+from tpo.records.replay import replay, uses_dot_products, uses_intrinsics
 from tpo.records.select import ambiguous
 from tpo.records.store import Records
 from tpo.workload import Workload, in_place_of, structural_key
@@ -86,8 +86,12 @@ def export(
         if module is not None:
             module = _with_programs(module, best, records)
             (inside / MODULE).write_text(tvm.ir.save_json(module), encoding="utf-8")
-        intrinsics = any(uses_intrinsics(trial.trace) for found in best.values() for trial in found)
-        readme = plain_tvm.readme(target, module is not None, intrinsics)
+        traces = [trial.trace for found in best.values() for trial in found]
+        dots = any(uses_dot_products(trace) for trace in traces)
+        intrinsics = any(uses_intrinsics(trace) and not uses_dot_products(trace) for trace in traces)
+        if dots:
+            plain_tvm.write_dot_products(inside)
+        readme = plain_tvm.readme(target, module is not None, intrinsics, dots)
         (inside / "README.md").write_text(readme, encoding="utf-8")
         _put_in_place(inside, folder)
     keys = None if module is None else _function_keys(module)

@@ -121,7 +121,8 @@ def collect_epilogue(sch: Any, anchor: Any) -> Any:
         mergeable = [try_inline(sch, block) for block in following[:-1]]
         last = following[-1]
         if all(mergeable) and _reads_in_place(sch, last, sch.get(anchor).writes[0].source):
-            for block in analysis.blocks_except(sch, anchor, last):
+            # The last ones first: what feeds them then feeds the epilogue.
+            for block in reversed(analysis.blocks_except(sch, anchor, last)):
                 if analysis.is_injective(sch, block) and _feeds(sch, block, last):
                     try_inline(sch, block)
             return last

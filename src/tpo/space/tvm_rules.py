@@ -21,6 +21,7 @@ from tvm.s_tir.meta_schedule import _ffi_api
 from tvm.s_tir.meta_schedule.tune_context import TuneContext
 
 from tpo.lang import Rule
+from tpo.schedule import dot_products
 from tpo.targets import Target
 
 PREFIX = "tvm:"
@@ -83,7 +84,9 @@ def _rule_set(module: Any, target: Target) -> tuple[Any, Any]:
 
 @cache
 def register_intrinsics(arch: str) -> None:
-    """Make the tensor intrinsics of an architecture known to TVM, and no others."""
+    """Make the tensor intrinsics of an architecture, TVM's and ours, known to TVM, and no others."""
+    if arch == "x86_64":
+        dot_products.register()
     name = _INTRINSICS.get(arch)
     if name is None or _PACKAGE in sys.modules:
         return

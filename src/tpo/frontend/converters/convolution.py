@@ -36,7 +36,9 @@ def _spatial_rank(data: Expr) -> int:
     return spatial
 
 
-def convolve(node: Node, data: Expr, weight: Expr, out_dtype: str | None = None) -> Expr:
+def convolve(
+    node: Node, data: Expr, weight: Expr, out_dtype: str | None = None, pad_value: float = 0.0
+) -> Expr:
     """The convolution a node's attributes describe, without bias."""
     spatial = _spatial_rank(data)
     shape = shape_of(data)
@@ -46,11 +48,17 @@ def convolve(node: Node, data: Expr, weight: Expr, out_dtype: str | None = None)
         raise Unsupported(
             f"{shape[1]} input channels do not fit a weight of shape {shape_of(weight)} in {groups} groups"
         )
+    padding = window.padding
+    if pad_value and any(padding):
+        ends = zip(window.begin, window.end, strict=True)
+        widths = [0, 0, 0, 0, *(width for both in ends for width in both)]
+        data = node.emit(relax.op.nn.pad(data, widths, pad_value=pad_value))
+        padding = (0,) * len(padding)
     convolution = _CONVOLUTIONS[spatial](
         data,
         weight,
         strides=window.strides,
-        padding=window.padding,
+        padding=padding,
         dilation=window.dilations,
         groups=groups,
         **({"out_dtype": out_dtype} if out_dtype else {}),

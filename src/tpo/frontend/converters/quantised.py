@@ -160,10 +160,59 @@ def columns(node: Node, value: Expr | None) -> Expr | None:
     return value
 
 
+def _byte_weights(weight: Expr, zero_point: Expr | None) -> Array | None:
+    """Constant weights less their zero point, if they fit int8."""
+    known = value_of(weight)
+    zero = np.zeros((), np.int16) if zero_point is None else value_of(zero_point)
+    if known is None or zero is None:
+        return None
+    shifted = known.astype(np.int16) - zero.astype(np.int16)
+    limits = _RANGES["int8"]
+    fits = shifted.size and limits.min <= shifted.min() and shifted.max() <= limits.max
+    return shifted.astype(np.int8) if fits else None
+
+
+def _unsigned_bytes(node: Node, data: Expr, zero_point: Expr | None) -> tuple[Expr, Expr]:
+    """8-bit data as uint8, and its zero point as int32: int8 is uint8 less 128."""
+    zero = constant(0, "int32") if zero_point is None else cast(node, zero_point, "int32")
+    if dtype_of(data) == "uint8":
+        return data, zero
+    raised = node.emit(relax.op.add(cast(node, data, "int16"), constant(128, "int16")))
+    known = value_of(zero)
+    shifted = (
+        constant(known + 128, "int32")
+        if known is not None
+        else node.emit(relax.op.add(zero, constant(128, "int32")))
+    )
+    return cast(node, raised, "uint8"), shifted
+
+
+def _without_zero_point(node: Node, total: Expr, zero_point: Expr, weight_sums: Array) -> Expr:
+    """The sum over w (x - z), given the sum over w x: z times the sum of w is taken off, of constants now."""
+    known = value_of(zero_point)
+    if known is None:
+        sums = node.emit(relax.op.multiply(zero_point, constant(weight_sums, "int32")))
+    else:
+        offsets = known.astype(np.int32) * weight_sums
+        if not offsets.any():
+            return total
+        sums = constant(offsets, "int32")
+    return node.emit(relax.op.subtract(total, sums))
+
+
 def integer_matmul(
     node: Node, left: Expr, left_zero: Expr | None, right: Expr, right_zero: Expr | None
 ) -> Expr:
-    """The int32 product of two integer matrices after their zero points are taken off."""
+    """The int32 product of two integer matrices after their zero points are taken off.
+
+    Constant weights stay bytes, which CPUs multiply four at a time: what the zero point of the data adds
+    is taken off afterwards.
+    """
+    weights = _byte_weights(right, columns(node, right_zero))
+    if weights is not None and weights.ndim > 1 and rank_of(left) > 1:
+        data, zero = _unsigned_bytes(node, left, rows(node, left_zero))
+        total = node.emit(relax.op.matmul(data, constant(weights, "int8"), out_dtype="int32"))
+        return _without_zero_point(node, total, zero, weights.astype(np.int32).sum(-2, keepdims=True))
     a = shifted_integer(node, left, rows(node, left_zero), "int16")
     b = shifted_integer(node, right, columns(node, right_zero), "int16")
     return node.emit(relax.op.matmul(a, b, out_dtype="int32"))
@@ -207,8 +256,20 @@ def _per_output(node: Node, value: Expr | None, rank: int) -> Expr | None:
 def _integer_convolution(
     node: Node, data: Expr, data_zero: Expr | None, weight: Expr, weight_zero: Expr | None
 ) -> Expr:
-    """Convolution of the shifted integers: padding is zero after the shift, as ONNX wants."""
+    """Convolution of the shifted integers: padding is zero after the shift, as ONNX wants.
+
+    Constant weights stay bytes, as in `integer_matmul`, unless every channel is on its own.
+    """
     zero = None if data_zero is None else view(node, data_zero, ())
+    known_zero = np.zeros(()) if zero is None else value_of(zero)
+    weights = _byte_weights(weight, _per_output(node, weight_zero, rank_of(weight)))
+    if weights is not None and weights.shape[1] > 1 and known_zero is not None:
+        data, zero = _unsigned_bytes(node, data, zero)
+        padding = value_of(zero)
+        assert padding is not None  # a constant zero point stays one
+        total = convolve(node, data, constant(weights, "int8"), "int32", float(padding))
+        sums = weights.astype(np.int32).sum(axis=tuple(range(1, weights.ndim)))
+        return _without_zero_point(node, total, zero, sums.reshape(-1, *[1] * (weights.ndim - 2)))
     x = shifted_integer(node, data, zero, "int16")
     w = shifted_integer(node, weight, _per_output(node, weight_zero, rank_of(weight)), "int16")
     return convolve(node, x, w, out_dtype="int32")

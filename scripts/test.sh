@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/env.sh
-install_debian_packages g++:g++ g++-aarch64-linux-gnu:aarch64-linux-gnu-g++
+install_debian_packages g++:g++ g++-aarch64-linux-gnu:aarch64-linux-gnu-g++ qemu-user:qemu-aarch64
 make_environment dev
 
 bin=$(dirname "$PY")

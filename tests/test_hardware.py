@@ -82,7 +82,17 @@ def test_caches_come_from_sysfs(tmp_path):
     _cache(tmp_path, 0, 1, "Data", "48K")
     _cache(tmp_path, 1, 1, "Instruction", "32K")
     _cache(tmp_path, 2, 2, "Unified", "2M")
-    assert host_caches(tmp_path) == Caches(l1=48 * 1024, l2=2 * 1024**2, l3=0, line=128)
+    for index, ways in enumerate((12, 16, 20)):
+        (tmp_path / f"index{index}" / "ways_of_associativity").write_text(f"{ways}\n")
+    assert host_caches(tmp_path) == Caches(l1=48 * 1024, l2=2 * 1024**2, l3=0, line=128, l1_ways=12)
+
+
+@pytest.mark.parametrize("ways", ["0\n", None])
+def test_ways_that_linux_does_not_know_are_typical(tmp_path, ways):
+    _cache(tmp_path, 0, 1, "Data", "48K")
+    if ways is not None:
+        (tmp_path / "index0" / "ways_of_associativity").write_text(ways)
+    assert host_caches(tmp_path) == Caches(l1=48 * 1024, l3=0, line=128)
 
 
 def test_caches_without_sysfs_are_typical(tmp_path):

@@ -134,8 +134,7 @@ def schedule_product(sch: Any, product: Any, tile: tiles.Tile, alone: bool) -> N
     x, y, p, o, c = sch.get_loops(product)[-5:]
     p, row = sch.split(p, [None, tile.rows])
     o, vector, lane = sch.split(o, [None, tile.vectors, tile.lanes])
-    unrolls = moves.divisors(int(sch.get(c).extent), MAX_UNROLL)
-    c, step = sch.split(c, [None, moves.choose("unroll", unrolls, max(k for k in unrolls if k <= 4))])
+    c, step = sch.split(c, [None, tiles.choose_unroll(int(sch.get(c).extent), MAX_UNROLL)])
     sch.reorder(x, y, o, p, c, step, row, vector, lane)
     copy = sch.cache_write(product, 0, "local")
     sch.reverse_compute_at(copy, p, preserve_unit_loops=True)

@@ -91,12 +91,13 @@ _UNKNOWN_UNIT: _VectorUnits = {"generic": (None, 16, 16)}
 
 @dataclass(frozen=True)
 class Caches:
-    """Data cache sizes in bytes: L1 and L2 of one core, L3 as a whole (0 when there is none)."""
+    """Data caches in bytes: L1 and L2 of one core, L3 as a whole (0 when there is none)."""
 
     l1: int = 32 * 1024
     l2: int = 512 * 1024
     l3: int = 8 * 1024 * 1024
     line: int = 64
+    l1_ways: int = 8  # places for addresses that fall into the same set
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,7 @@ class Hardware:
     l2_bytes: int
     l3_bytes: int
     line_bytes: int
+    l1_ways: int
     cores: int
     features: frozenset[str]
 
@@ -187,6 +189,7 @@ class Hardware:
             l2_bytes=caches.l2,
             l3_bytes=caches.l3,
             line_bytes=caches.line,
+            l1_ways=caches.l1_ways,
             cores=cores,
             features=frozenset(features),
         )
@@ -272,7 +275,7 @@ def host_features() -> frozenset[str]:
 def host_caches(root: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> Caches:
     """Cache sizes Linux reports; typical ones where it reports none (some containers and boards)."""
     sizes: dict[int, int] = {}
-    line = Caches.line
+    line, l1_ways = Caches.line, Caches.l1_ways
     for index in sorted(root.glob("index*")):
         try:
             kind = (index / "type").read_text().strip()
@@ -283,9 +286,18 @@ def host_caches(root: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> Cach
             continue
         if kind != "Instruction":
             sizes[level] = size
+            l1_ways = (level == 1 and _ways(index)) or l1_ways
     if not sizes:
         return Caches()
-    return Caches(sizes.get(1, Caches.l1), sizes.get(2, Caches.l2), sizes.get(3, 0), line)
+    return Caches(sizes.get(1, Caches.l1), sizes.get(2, Caches.l2), sizes.get(3, 0), line, l1_ways)
+
+
+def _ways(index: Path) -> int:
+    """Ways of a cache, 0 where Linux does not know."""
+    try:
+        return int((index / "ways_of_associativity").read_text())
+    except (OSError, ValueError):
+        return 0
 
 
 def _parse_size(text: str) -> int:

@@ -22,7 +22,6 @@ MAX_UNROLL = 16  # steps of the reduction in one straight piece of code
 MAX_TILES_PER_CHUNK = 256
 LOADS_SAVED = 0.05  # what a tile gains that needs next to no loads for its arithmetic
 CONFLICT = 0.5  # what is left of a tile's speed when its rows push each other out of the L1 cache
-PAGE = 4096  # bytes after which addresses fall into the same set of an L1 cache
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,12 @@ class Tile:
         return self.lanes * self.vectors
 
     def fits(self, hw: Hardware) -> bool:
-        """Whether the accumulators, one row of weights and one broadcast fit the register file."""
-        return self.rows * self.vectors + self.vectors + 1 <= hw.vector_registers
+        """Whether the accumulators, one row of weights and one broadcast fit the register file.
+
+        Where a multiplication and an addition are two instructions, what is between them is there too.
+        """
+        operands = self.vectors + (1 if hw.fma else 2)
+        return self.rows * self.vectors + operands <= hw.vector_registers
 
     def useful(self, rows: int, columns: int) -> float:
         """The share of the arithmetic that is not for padding, if the output is padded to whole tiles."""
@@ -61,19 +64,19 @@ class Tile:
         )
         if self.rows > MANY_ROWS:
             share *= TOO_MANY_ROWS
-        if row_bytes and rows_in_one_set(self.rows, row_bytes) > hw.l1_bytes // PAGE:
+        if row_bytes and rows_in_one_set(self.rows, row_bytes, hw.l1_bytes // hw.l1_ways) > hw.l1_ways:
             share *= CONFLICT
         loads_saved = 1 - (self.rows + self.vectors) / accumulators
         return share + LOADS_SAVED * loads_saved
 
 
-def rows_in_one_set(rows: int, row_bytes: int) -> int:
-    """How many of some rows fall into the same set of the L1 cache; it has `l1_bytes // PAGE` places.
+def rows_in_one_set(rows: int, row_bytes: int, way_bytes: int) -> int:
+    """How many of some rows fall into the same set of a cache, whose ways have `way_bytes` each.
 
-    >>> rows_in_one_set(14, 4096), rows_in_one_set(14, 2048), rows_in_one_set(14, 320)
+    >>> rows_in_one_set(14, 4096, 4096), rows_in_one_set(14, 2048, 4096), rows_in_one_set(14, 320, 4096)
     (14, 7, 1)
     """
-    return -(-rows // (PAGE // math.gcd(row_bytes, PAGE)))
+    return -(-rows // (way_bytes // math.gcd(row_bytes, way_bytes)))
 
 
 def dividing_tiles(rows: int, columns: int, dtype: str, hw: Hardware) -> list[Tile]:
@@ -161,10 +164,7 @@ def tile_loops(sch: Any, anchor: Any, epilogue: Any, rows: Any, tile: Tile, hw: 
     row_count, column_tiles = _chunk(extents, spatial, element, rows, tile, hw)
     row_chunk, row_tile = sch.split(row_tile, [None, row_count])
     column_chunk, column_tile = sch.split(column_tile, [None, column_tiles])
-    unroll = moves.divisors(int(sch.get(last).extent), MAX_UNROLL)
-    last, last_inner = sch.split(
-        last, [None, moves.choose("unroll", unroll, max(k for k in unroll if k <= 4))]
-    )
+    last, last_inner = sch.split(last, [None, choose_unroll(int(sch.get(last).extent), MAX_UNROLL)])
     sch.reorder(
         *(*outer, column_chunk, row_chunk, column_tile, row_tile),
         *(*reduction, last, last_inner, row_inner, column_inner),
@@ -185,6 +185,15 @@ def tile_loops(sch: Any, anchor: Any, epilogue: Any, rows: Any, tile: Tile, hw: 
     init = sch.decompose_reduction(anchor, [*reduction, last][0])
     moves.vectorize_innermost(sch, init)
     return init
+
+
+def choose_unroll(steps: int, limit: int) -> Any:
+    """How many steps of a reduction are one straight piece of code.
+
+    One is preferred: compilers let steps overlap that follow each other, and what the second one reads finds
+    no register beside a tile that was made to fill them.
+    """
+    return moves.choose("unroll", moves.divisors(steps, limit), 1)
 
 
 def _chunk(

@@ -1,0 +1,107 @@
+"""One small workload for every rule of `schedule_rules/cpu`, whole vectors on all targets, and in numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from tvm import te, topi
+
+from tpo.workload import Workload
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A workload, random arguments for it (the output is NaN), and what the output should be."""
+
+    workload: Workload
+    arguments: list[Array]
+    want: Array
+
+
+def conv2d(data: Any, weight: Any) -> Any:
+    return topi.nn.relu(topi.nn.conv2d_nhwc(data, weight, 1, 1, 1))
+
+
+def numpy_conv2d(data: Array, weight: Array) -> Array:
+    return np.maximum(sum(at @ weight[r, s] for r, s, at in windows(data, 0)), 0)
+
+
+def depthwise(data: Any, weight: Any) -> Any:
+    return topi.nn.relu(topi.nn.depthwise_conv2d_nhwc(data, weight, 1, 1, 1))
+
+
+def numpy_depthwise(data: Array, weight: Array) -> Array:
+    return np.maximum(sum(at * weight[r, s, :, 0] for r, s, at in windows(data, 0)), 0)
+
+
+def pool(data: Any) -> Any:
+    return topi.nn.pool2d(data, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), "max", layout="NHWC")
+
+
+def numpy_pool(data: Array) -> Array:
+    return np.max([at for _, _, at in windows(data, -np.inf)], axis=0)
+
+
+def windows(data: Array, outside: float) -> list[tuple[int, int, Array]]:
+    """The nine positions of a 3x3 window, and what all its pixels have there, in padded data."""
+    _, height, width, _ = data.shape
+    inside = np.pad(data, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=outside)
+    return [(r, s, inside[:, r : r + height, s : s + width]) for r in range(3) for s in range(3)]
+
+
+def matmul(left: Any, right: Any) -> Any:
+    return topi.nn.relu(topi.nn.matmul(left, right))
+
+
+def numpy_matmul(left: Array, right: Array) -> Array:
+    return np.maximum(left @ right, 0)
+
+
+def softmax(data: Array) -> Array:
+    exp = np.exp(data - data.max(axis=-1, keepdims=True))
+    return exp / exp.sum(axis=-1, keepdims=True)
+
+
+# rule -> (shapes of the inputs, what is computed, the same in numpy, which inputs are constants)
+_CASES: dict[str, tuple[list[tuple[int, ...]], Callable[..., Any], Callable[..., Array], list[int]]] = {
+    "winograd": ([(1, 14, 14, 16), (3, 3, 16, 32)], conv2d, numpy_conv2d, [1]),
+    "contraction": ([(96, 64), (64, 192)], matmul, numpy_matmul, [1]),
+    "padded_contraction": ([(17, 31), (31, 40)], matmul, numpy_matmul, [1]),
+    "depthwise": ([(1, 14, 14, 32), (3, 3, 32, 1)], depthwise, numpy_depthwise, [1]),
+    "transpose": ([(64, 96)], topi.transpose, np.transpose, []),
+    "concat": (
+        [(1, 6, 7, 64), (1, 6, 7, 32)],
+        lambda a, b: topi.concatenate([topi.nn.relu(a), b], axis=3),
+        lambda a, b: np.concatenate([np.maximum(a, 0), b], axis=3),
+        [],
+    ),
+    "elementwise": (
+        [(1, 32, 32, 48)],
+        lambda x: topi.multiply(topi.sigmoid(x), x),
+        lambda x: x / (1 + np.exp(-x)),
+        [],
+    ),
+    "row_passes": ([(16, 128)], lambda x: topi.nn.softmax(x, axis=-1), softmax, []),
+    "reduction": ([(1, 15, 15, 32)], pool, numpy_pool, []),
+}
+RULES = tuple(_CASES)
+
+
+@cache
+def case(rule: str) -> Case:
+    """The case of a rule, one of `RULES`."""
+    shapes, compute, reference, constants = _CASES[rule]
+    inputs = [te.placeholder(shape, name=f"p{k}") for k, shape in enumerate(shapes)]
+    func = te.create_prim_func([*inputs, compute(*inputs)], index_dtype_override="int64")
+    if constants:
+        func = func.with_attr("layout_free_buffers", constants)
+    rng = np.random.default_rng(5)
+    arrays = [rng.standard_normal(shape).astype("float32") for shape in shapes]
+    want = reference(*(array.astype("float64") for array in arrays))
+    return Case(Workload.of(func), [*arrays, np.full(want.shape, np.nan, "float32")], want)

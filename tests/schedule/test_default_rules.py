@@ -62,13 +62,13 @@ WORKLOADS = {
     "conv3x3 without epilogue": ((1, 7, 7, 16), conv(16, 32, epilogue=False), "winograd"),
     "conv3x3 without padding, batch 2": ((2, 11, 9, 16), conv(16, 16, padding=0), "winograd"),
     "conv3x3 large": ((1, 56, 56, 64), conv(64, 64), "winograd"),
-    "conv3x3 strided": ((1, 14, 14, 32), conv(32, 64, strides=2), "contraction"),
+    "conv3x3 strided": ((1, 16, 16, 32), conv(32, 64, strides=2), "contraction"),
     "conv1x1 strided": ((1, 14, 14, 32), conv(32, 48, k=1, padding=0, strides=2), "contraction"),
     "conv dilated, batch 2": ((2, 9, 9, 8), conv(8, 16, padding=2, dilation=2), "contraction"),
     "conv of 3 channels": ((1, 23, 23, 3), conv(3, 24, k=7, strides=2, padding=3), "contraction"),
     "conv grouped": ((1, 10, 10, 32), conv(32, 64, groups=4), "contraction"),
-    "conv to 1000 classes": ((1, 13, 13, 16), conv(16, 1000, k=1, padding=0), "contraction"),
-    "conv to a prime": ((1, 13, 13, 8), conv(8, 17), "contraction"),
+    "conv to 1000 classes": ((1, 13, 13, 16), conv(16, 1000, k=1, padding=0), "padded_contraction"),
+    "conv to a prime": ((1, 13, 13, 8), conv(8, 17), "padded_contraction"),
     "depthwise": ((1, 12, 12, 32), conv(32, 32, groups=32), "depthwise"),
     "depthwise 5x5, strided": (
         (1, 23, 23, 24),
@@ -102,7 +102,7 @@ WORKLOADS = {
         "contraction",
     ),
     "matmul": ((24, 48), lambda x: relax.op.nn.gelu(relax.op.matmul(x, const(48, 64))), "contraction"),
-    "matmul of primes": ((29, 31), lambda x: relax.op.matmul(x, const(31, 37)), "contraction"),
+    "matmul of primes": ((29, 31), lambda x: relax.op.matmul(x, const(31, 37)), "padded_contraction"),
     "matmul to one column": ((8, 64), lambda x: relax.op.matmul(x, const(64, 1)), None),
     "batch matmul": ((3, 8, 16), lambda x: relax.op.matmul(x, relax.op.permute_dims(x, [0, 2, 1])), None),
     "constant on the left": ((16, 24), lambda x: relax.op.matmul(const(12, 16), x), "contraction"),
@@ -306,7 +306,8 @@ def test_a_register_tile_divides_the_output_and_fits_the_register_file(target, r
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"])
 def test_vectors_are_as_wide_as_the_target_has_them(target):
     hw = resolve(target).hardware
-    func, rule = schedule_function(workload("conv3x3 strided")["conv2d_add_relu"], hw)
+    (matmul,) = (f for f in workload("matmul").functions.values() if isinstance(f, tirx.PrimFunc))
+    func, rule = schedule_function(matmul, hw)
     loops = analysis.find(tirx.For, func.body)
     lanes = {int(loop.extent) for loop in loops if loop.kind == tirx.ForKind.VECTORIZED}
     assert rule == "contraction"

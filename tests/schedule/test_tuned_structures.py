@@ -61,10 +61,11 @@ def test_packed_at_compile_time_it_computes_the_same(name, rule):
 
 
 def test_structures_are_distinct_and_the_default_is_the_first():
-    for name in ("conv strided", "matmul", "conv to 40 classes"):
-        found = ways(name, "contraction")
+    for name, rule in (("conv3x3", "contraction"), ("conv to 40 classes", "padded_contraction")):
+        found = ways(name, rule)
         assert len({applied.label for applied in found}) == len(found) >= 2
-        default, _ = schedule_function(function(name)["main"], NATIVE.hardware)
+        default, taken_by = schedule_function(function(name)["main"], NATIVE.hardware)
+        assert taken_by == rule
         widths = [vector_widths(func) for func in (default, found[0].sch.mod["main"])]
         assert widths[0] == widths[1]
 

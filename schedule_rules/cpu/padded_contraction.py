@@ -24,6 +24,7 @@ from tpo.schedule.tiles import Tile
 
 MAX_TILES = 3  # that are tried
 WORTH_PADDING = 1.1  # how much better a tile must look than one that divides the output
+MANY_VECTORS = 8  # in a row of the output: more than what its end costs
 PRODUCTS_PER_COPY = 6  # multiplications that take as long as copying one element
 
 
@@ -67,10 +68,34 @@ def padded_contraction(sch: Any, root: Any, hw: Hardware) -> None:
     axes = len(analysis.iter_extents(sch, anchor))
     outer = len(roles.outer)
     sch.pad_einsum(anchor, [*[1] * outer, tile.rows, tile.columns, *[1] * (axes - outer - 2)])
-    absorb_padding(sch, anchor, epilogue, matrix, roles, product, tile)
+    packing = absorb_padding(sch, anchor, epilogue, matrix, roles, product, tile)
+    if splits_vectors(product.columns, tile):
+        epilogue = sch.cache_write(anchor, 0, "global")
     init = tiles.tile_loops(sch, anchor, epilogue, tile.rows, tile, hw)
-    for block in analysis.blocks_except(sch, anchor, epilogue, init):
+    done = [anchor, epilogue, init]
+    if packing is not None and not product.constant:
+        schedule_packing(sch, packing, roles, tile, hw)
+        done.append(packing)
+    for block in analysis.blocks_except(sch, *done):
         moves.elementwise(sch, block, hw)
+
+
+def splits_vectors(columns: int, tile: Tile) -> bool:
+    """Whether many vectors of a tile lie across the ends of the output's rows.
+
+    Whole vectors then go to memory, and from there to the output with all that follows.
+    """
+    return 2 * math.gcd(columns, tile.lanes) < tile.lanes and columns >= MANY_VECTORS * tile.lanes
+
+
+def schedule_packing(sch: Any, packing: Any, roles: analysis.Contraction, tile: Tile, hw: Hardware) -> None:
+    """Write the tiles of computed weights in order; which elements are padding the compiler finds out."""
+    points = analysis.work(sch, packing)
+    loops = list(sch.get_loops(packing))
+    column_tile, column = sch.split(loops.pop(roles.column_dim), [None, tile.columns])
+    outer, depth = loops[: len(roles.outer)], loops[len(roles.outer) :]
+    sch.reorder(*outer, column_tile, *depth, column)
+    moves.parallel_outer(sch, [*outer, column_tile, *depth], points, hw)
 
 
 def promising_tiles(product: Product, dtype: str, hw: Hardware) -> list[Tile]:
@@ -139,8 +164,11 @@ def absorb_padding(
     roles: analysis.Contraction,
     product: Product,
     tile: Tile,
-) -> None:
-    """Merge the copies that padding made into what is there: the input's copy, packing, the epilogue."""
+) -> Any:
+    """Merge the copies that padding made into what is there: the input's copy, packing, the epilogue.
+
+    Returns the block that packs the weights; None if they are read in order as they are.
+    """
     for block in sch.get_producers(matrix):
         if analysis.is_injective(sch, block):
             moves.try_inline(sch, block)
@@ -156,10 +184,11 @@ def absorb_padding(
         if not sch.get(block).same_as(sch.get(epilogue)):
             moves.try_inline(sch, block)
     if packed is None and not product.constant and roles.column_dim == len(roles.vector.shape) - 1:
-        return  # its rows are read in order as they are
+        return None
     if packed is None:
         packed = sch.cache_read(anchor, analysis.read_index(sch, anchor, roles.vector), "global")
     if product.constant:
         sch.annotate(packed, moves.AT_COMPILE_TIME, 1)
     layout = tiles.pack_columns(roles.column_dim, len(roles.vector.shape), tile.columns)
     sch.transform_layout(packed, ("write", 0), layout)
+    return packed

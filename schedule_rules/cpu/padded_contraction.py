@@ -25,6 +25,7 @@ from tpo.schedule.tiles import Tile
 MAX_TILES = 3  # that are tried
 WORTH_PADDING = 1.1  # how much better a tile must look than one that divides the output
 MANY_VECTORS = 8  # in a row of the output: more than what its end costs
+FEW_ROWS = 2  # of the input, for which arithmetic is not what takes the time
 PRODUCTS_PER_COPY = 6  # multiplications that take as long as copying one element
 
 
@@ -101,6 +102,8 @@ def schedule_packing(sch: Any, packing: Any, roles: analysis.Contraction, tile: 
 def promising_tiles(product: Product, dtype: str, hw: Hardware) -> list[Tile]:
     """The best looking tiles, if they are better than those that need no padding."""
     rows, columns = product.rows, product.columns
+    if rows <= FEW_ROWS and 2 * moves.lanes_for(columns, hw.lanes(dtype)) >= hw.lanes(dtype):
+        decline("it takes as long as reading its weights, and padding would add to them")
 
     def worth(tile: Tile) -> float:
         return product.padded_worth(tile, dtype, hw)

@@ -146,13 +146,14 @@ def _by_phases(node: Node, data: Expr, weight: Array, window: Window, groups: in
     rank = len(window.kernel)
     inputs, outputs = weight.shape[:2]
     spread = np.zeros((inputs, outputs, *window.extent), dtype=weight.dtype)
-    spread[(slice(None), slice(None), *(slice(None, None, step) for step in window.dilations))] = weight
+    every = (slice(None), slice(None), *(slice(None, None, step) for step in window.dilations))
+    spread[every] = weight
     parts = [-(-extent // stride) for extent, stride in zip(window.extent, window.strides, strict=True)]
     missing = [q * s - e for q, s, e in zip(parts, window.strides, window.extent, strict=True)]
     spread = np.pad(spread, [(0, 0), (0, 0), *((0, count) for count in missing)])
     sizes = [size for pair in zip(parts, window.strides, strict=True) for size in pair]
     apart = spread.reshape(groups, inputs // groups, outputs, *sizes)
-    part_axes, phase_axes = range(3, 3 + 2 * rank, 2), range(4, 4 + 2 * rank, 2)
+    part_axes, phase_axes = tuple(range(3, 3 + 2 * rank, 2)), range(4, 4 + 2 * rank, 2)
     kernel = np.flip(apart, part_axes).transpose(0, 2, *phase_axes, 1, *part_axes)
     result = node.emit(
         _CONVOLUTIONS[rank](

@@ -51,6 +51,37 @@ def sequence_conv(x):
     return relax.op.nn.silu(y)
 
 
+def volume_conv(cin, cout, k=3, strides=1):
+    """A convolution of three dimensions."""
+    return lambda x: relax.op.nn.conv3d(
+        x,
+        const(k, k, k, cin, cout),
+        strides=strides,
+        padding=k // 2,
+        data_layout="NDHWC",
+        kernel_layout="DHWIO",
+    )
+
+
+def audio_conv(cin, cout, k, dilation=1, groups=1):
+    """A convolution of one dimension."""
+    weight = const(k, cin // groups, cout)
+    return lambda x: relax.op.nn.conv1d(
+        x,
+        weight,
+        padding=dilation * (k // 2),
+        dilation=dilation,
+        groups=groups,
+        data_layout="NWC",
+        kernel_layout="WIO",
+    )
+
+
+def scores(x):
+    """Products of every two rows, as in attention: nothing in them is constant."""
+    return relax.op.matmul(relax.op.nn.relu(x), relax.op.permute_dims(x, [0, 2, 1]))
+
+
 def gated(x):
     """A convolution of one pixel, spread over the whole map: the epilogue is larger than the conv."""
     gate = conv(16, 16, k=1, padding=0, epilogue=False)(relax.op.mean(x, [1, 2], keepdims=True))
@@ -67,6 +98,14 @@ WORKLOADS = {
     "conv dilated, batch 2": ((2, 9, 9, 8), conv(8, 16, padding=2, dilation=2), "contraction"),
     "conv of 3 channels": ((1, 23, 23, 3), conv(3, 24, k=7, strides=2, padding=3), "contraction"),
     "conv grouped": ((1, 10, 10, 32), conv(32, 64, groups=4), "contraction"),
+    "conv grouped, 4 channels each": ((1, 9, 10, 32), conv(32, 32, groups=8), "contraction"),
+    "conv grouped, 3 channels each": ((1, 7, 7, 15), conv(15, 30, groups=5, strides=2), "contraction"),
+    "conv1x1 grouped": ((1, 14, 14, 60), conv(60, 240, k=1, padding=0, groups=3), "contraction"),
+    "conv of a sequence": ((2, 50, 12), audio_conv(12, 24, 3), "contraction"),
+    "conv of a sequence, dilated": ((1, 53, 8), audio_conv(8, 16, 7, dilation=3), None),
+    "conv of a sequence, grouped": ((1, 40, 16), audio_conv(16, 32, 5, groups=4), "contraction"),
+    "conv of a volume": ((1, 4, 6, 6, 3), volume_conv(3, 16), "contraction"),
+    "conv of a volume, strided": ((1, 5, 7, 9, 8), volume_conv(8, 24, strides=2), None),
     "conv to 1000 classes": ((1, 13, 13, 16), conv(16, 1000, k=1, padding=0), "padded_contraction"),
     "conv to a prime": ((1, 13, 13, 8), conv(8, 17), "padded_contraction"),
     "depthwise": ((1, 12, 12, 32), conv(32, 32, groups=32), "depthwise"),
@@ -104,6 +143,24 @@ WORKLOADS = {
     "matmul": ((24, 48), lambda x: relax.op.nn.gelu(relax.op.matmul(x, const(48, 64))), "contraction"),
     "matmul of primes": ((29, 31), lambda x: relax.op.matmul(x, const(31, 37)), "padded_contraction"),
     "matmul to one column": ((8, 64), lambda x: relax.op.matmul(x, const(64, 1)), None),
+    "matmul of 197 tokens": (
+        (1, 197, 64),
+        lambda x: relax.op.nn.gelu(relax.op.add(relax.op.matmul(x, const(64, 96)), const(96))),
+        "padded_contraction",
+    ),
+    "one row to 1000 classes": (
+        (1, 64),
+        lambda x: relax.op.matmul(x, const(64, 1000)),
+        "contraction",
+    ),
+    "batch matmul of primes": (
+        (3, 53, 31),
+        lambda x: relax.op.matmul(x, const(3, 31, 37)),
+        "padded_contraction",
+    ),
+    "attention": ((2, 24, 16), scores, None),
+    "attention of primes": ((2, 53, 31), scores, None),
+    "attention of 197 tokens": ((2, 197, 16), scores, None),
     "batch matmul": ((3, 8, 16), lambda x: relax.op.matmul(x, relax.op.permute_dims(x, [0, 2, 1])), None),
     "constant on the left": ((16, 24), lambda x: relax.op.matmul(const(12, 16), x), "contraction"),
     "max pool": (

@@ -95,7 +95,7 @@ def test_a_function_no_rule_understands_stays_as_it_is():
 def test_the_space_has_our_sketches_and_those_of_tvm():
     names = [sketch.name for sketch in space("conv3x3").sketches]
     assert len(set(names)) == len(names)
-    assert {name.split("/")[0] for name in names} == {"contraction", "tvm"}
+    assert {name.split("/")[0] for name in names} >= {"contraction", "tvm"}
     assert names == sorted(names, key=lambda name: name.startswith("tvm/"))
     assert not space("conv3x3").problems
     assert all(len(sketch.sites) >= 2 for sketch in space("conv3x3").sketches)

@@ -21,7 +21,7 @@ import numpy as np
 import onnx
 import psutil
 import tvm
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tpo.deploy.machine import wait_until_idle
 from tpo.deploy.reference import Reference
@@ -233,9 +233,7 @@ def _repeated(
             other.output[:] = [names.get(name, name) for name in node.output]
             repeated.append(other)
         for name in sorted(used & set(constants)):
-            tensor = copy.deepcopy(constants[name])
-            tensor.name = names[name]
-            weights.append(tensor)
+            weights.append(_different(constants[name], names[name], number))
     inputs = [
         helper.make_tensor_value_info(f"x{number}", TensorProto.FLOAT, operator.input)
         for number in range(min(copies.activations, copies.weights))
@@ -246,6 +244,16 @@ def _repeated(
     ]
     graph = helper.make_graph(repeated, "repeated", inputs, outputs, weights)
     return helper.make_model(graph, opset_imports=source.opset_import, ir_version=source.ir_version)
+
+
+def _different(source: onnx.TensorProto, name: str, number: int) -> onnx.TensorProto:
+    """A copy of weights that differs in its last digits: ONNX Runtime keeps equal packed weights once."""
+    values = numpy_helper.to_array(source)
+    if not np.issubdtype(values.dtype, np.floating):
+        tensor = copy.deepcopy(source)
+        tensor.name = name
+        return tensor
+    return numpy_helper.from_array(values * values.dtype.type(1 + number * np.finfo(values.dtype).eps), name)
 
 
 def _bind(session: Any, x: Array, shape: tuple[int, ...], copies: Copies) -> tuple[Any, list[Any]]:

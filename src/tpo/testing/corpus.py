@@ -35,9 +35,13 @@ def _matmul(rows: int, columns: int, depth: int) -> Callable[[], Tensors]:
     return make
 
 
-def _batch_matmul() -> Tensors:
-    left, right = te.placeholder((4, 17, 32), name="left"), te.placeholder((4, 32, 24), name="right")
-    return [left, right, topi.nn.batch_matmul(left, right, transpose_b=False)]
+def _batch_matmul(rows: int, columns: int, depth: int, transposed: bool = False) -> Callable[[], Tensors]:
+    def make() -> Tensors:
+        left = te.placeholder((4, rows, depth), name="left")
+        right = te.placeholder((4, columns, depth) if transposed else (4, depth, columns), name="right")
+        return [left, right, topi.nn.batch_matmul(left, right, transpose_b=transposed)]
+
+    return make
 
 
 def _dense_int8() -> Tensors:
@@ -106,7 +110,8 @@ def _layer_norm() -> Tensors:
 _MAKERS: dict[str, tuple[Callable[[], Tensors], tuple[int, ...]]] = {
     "matmul": (_matmul(48, 64, 32), (1,)),
     "matmul of primes": (_matmul(17, 40, 31), (1,)),
-    "batch matmul": (_batch_matmul, ()),
+    "batch matmul": (_batch_matmul(17, 24, 32), ()),
+    "batch matmul of primes": (_batch_matmul(37, 29, 13, transposed=True), ()),
     "int8 dense": (_dense_int8, (1,)),
     "conv 3x3": (_conv2d(14, 16, 32, 3, 1), (1,)),
     "conv 1x1": (_conv2d(7, 32, 48, 1, 1), (1,)),

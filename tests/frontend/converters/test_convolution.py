@@ -13,6 +13,8 @@ CONVOLUTIONS = [
     ((1, 4, 9, 8), (6, 4, 3, 2), {"auto_pad": "SAME_LOWER", "strides": [2, 2]}),
     ((1, 4, 9, 8), (6, 4, 3, 2), {"auto_pad": "VALID"}),
     ((1, 2, 5, 6, 7), (4, 2, 2, 3, 3), {"pads": [1, 1, 1, 0, 1, 1]}),
+    ((1, 4, 5, 6, 7), (6, 2, 2, 3, 3), {"group": 2, "strides": [1, 2, 2], "dilations": [2, 1, 1]}),
+    ((2, 5, 31), (7, 5, 7), {"pads": [9, 9], "dilations": [3]}),
 ]
 
 
@@ -36,7 +38,10 @@ TRANSPOSED = [
     ((5, 6), (4, 6, 2, 2), {"strides": [3, 3]}),
     ((5, 6), (4, 1, 3, 3), {"group": 4, "pads": [1, 1, 1, 1]}),
     ((7,), (4, 3, 3), {"strides": [2], "group": 2, "pads": [1, 0]}),
+    ((11,), (4, 5, 4), {"strides": [3], "dilations": [2], "output_padding": [1]}),
+    ((9,), (4, 5, 2), {"strides": [4]}),
     ((3, 4, 5), (4, 2, 3, 2, 2), {"strides": [2, 1, 2], "output_padding": [1, 0, 0]}),
+    ((3, 4, 2), (4, 3, 2, 3, 4), {"strides": [2, 2, 2], "group": 2, "pads": [0, 1, 1, 0, 1, 1]}),
 ]
 
 
@@ -44,8 +49,7 @@ TRANSPOSED = [
 def test_conv_transpose(size, weight, attributes):
     bias = constant(weight[1] * attributes.get("group", 1))
     module = check_node("ConvTranspose", [normal(2, 4, *size), constant(*weight), bias], **attributes)
-    if len(size) == 2:
-        assert "nn.conv2d" in operators_of(module)
+    assert f"nn.conv{len(size)}d" in operators_of(module)
 
 
 def test_conv_transpose_with_weights_as_inputs():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from tvm import relax
 
@@ -121,7 +123,7 @@ def _transposed_whole(node: Node, data: Expr, weight: Expr, window: Window, grou
     """The transposed convolution before anything is cut from its output."""
     spatial = len(window.kernel)
     known = value_of(weight)
-    if spatial == 2 and known is not None:
+    if known is not None:
         return _by_phases(node, data, known, window, groups)
     return node.emit(
         _TRANSPOSED[spatial](data, weight, strides=window.strides, dilation=window.dilations, groups=groups)
@@ -142,32 +144,42 @@ def _transposed_padding(node: Node, full: Shape, size: Shape, window: Window) ->
 
 
 def _by_phases(node: Node, data: Expr, weight: Array, window: Window, groups: int) -> Expr:
-    """A transposed 2D convolution as a plain one that computes all phases of the stride as channels.
+    """A transposed convolution as a plain one that computes all phases of the stride as channels.
 
-    Output position s * j + r only sees the kernel elements s * q + r. So a convolution with s * s
-    times the output channels, each with its share of the kernel, computes everything without
+    Output position s * j + r only sees the kernel elements s * q + r. So a convolution with s times
+    the output channels for every axis, each with its share of the kernel, computes everything without
     multiplying by the zeros that stride would insert; a shuffle then interleaves the phases.
     Unlike relax.nn.conv2d_transpose it exists in every layout and is scheduled like any convolution.
     """
-    sh, sw = window.strides
+    rank = len(window.kernel)
     inputs, outputs = weight.shape[:2]
     spread = np.zeros((inputs, outputs, *window.extent), dtype=weight.dtype)
-    spread[:, :, :: window.dilations[0], :: window.dilations[1]] = weight
-    qh, qw = (-(-extent // stride) for extent, stride in zip(window.extent, window.strides, strict=True))
-    spread = np.pad(
-        spread, [(0, 0), (0, 0), (0, qh * sh - window.extent[0]), (0, qw * sw - window.extent[1])]
+    every = (slice(None), slice(None), *(slice(None, None, step) for step in window.dilations))
+    spread[every] = weight
+    parts = [-(-extent // stride) for extent, stride in zip(window.extent, window.strides, strict=True)]
+    missing = [q * s - e for q, s, e in zip(parts, window.strides, window.extent, strict=True)]
+    spread = np.pad(spread, [(0, 0), (0, 0), *((0, count) for count in missing)])
+    sizes = [size for pair in zip(parts, window.strides, strict=True) for size in pair]
+    apart = spread.reshape(groups, inputs // groups, outputs, *sizes)
+    part_axes, phase_axes = tuple(range(3, 3 + 2 * rank, 2)), range(4, 4 + 2 * rank, 2)
+    kernel = np.flip(apart, part_axes).transpose(0, 2, *phase_axes, 1, *part_axes)
+    result = node.emit(
+        _CONVOLUTIONS[rank](
+            data,
+            constant(kernel.reshape(-1, inputs // groups, *parts)),
+            padding=[part - 1 for part in parts] * 2,
+            groups=groups,
+        )
     )
-    phases = spread.reshape(groups, inputs // groups, outputs, qh, sh, qw, sw)[:, :, :, ::-1, :, ::-1, :]
-    kernel = phases.transpose(0, 2, 4, 6, 1, 3, 5).reshape(-1, inputs // groups, qh, qw)
-    padding = (qh - 1, qw - 1, qh - 1, qw - 1)
-    result = node.emit(relax.op.nn.conv2d(data, constant(kernel), padding=padding, groups=groups))
-    if (sh, sw) == (1, 1):
+    if math.prod(window.strides) == 1:
         return result
-    batch, _, height, width = shape_of(result)
+    batch, _, *extents = shape_of(result)
     channels = groups * outputs
-    apart = node.emit(relax.op.reshape(result, (batch, channels, sh, sw, height, width)))
-    interleaved = node.emit(relax.op.permute_dims(apart, [0, 1, 4, 2, 5, 3]))
-    return node.emit(relax.op.reshape(interleaved, (batch, channels, height * sh, width * sw)))
+    phases = node.emit(relax.op.reshape(result, (batch, channels, *window.strides, *extents)))
+    order = [0, 1, *(axis for k in range(rank) for axis in (2 + rank + k, 2 + k))]
+    interleaved = node.emit(relax.op.permute_dims(phases, order))
+    whole = [extent * stride for extent, stride in zip(extents, window.strides, strict=True)]
+    return node.emit(relax.op.reshape(interleaved, (batch, channels, *whole)))
 
 
 def _crop(node: Node, data: Expr, begin: Shape, size: Shape) -> Expr:

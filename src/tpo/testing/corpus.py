@@ -96,10 +96,13 @@ def _unary(function: Callable[[Any], Any], *shape: int) -> Callable[[], Tensors]
     return make
 
 
-def _layer_norm() -> Tensors:
-    data = te.placeholder((9, 48), name="data")
-    scale, shift = (te.placeholder((48,), name=name) for name in ("scale", "shift"))
-    return [data, scale, shift, topi.nn.layer_norm(data, scale, shift, [1], 1e-5)]
+def _layer_norm(length: int) -> Callable[[], Tensors]:
+    def make() -> Tensors:
+        data = te.placeholder((9, length), name="data")
+        scale, shift = (te.placeholder((length,), name=name) for name in ("scale", "shift"))
+        return [data, scale, shift, topi.nn.layer_norm(data, scale, shift, [1], 1e-5)]
+
+    return make
 
 
 # name -> (what computes it, which parameters are constants of the model)
@@ -124,7 +127,8 @@ _MAKERS: dict[str, tuple[Callable[[], Tensors], tuple[int, ...]]] = {
     "maximum of prime rows": (_unary(lambda x: topi.max(x, axis=-1, keepdims=True), 5, 1, 37), ()),
     "sum of a middle axis": (_unary(lambda x: topi.sum(x, axis=1), 3, 13, 20), ()),
     "argmax": (_unary(lambda x: topi.argmax(x, axis=1), 6, 40), ()),
-    "layer norm": (_layer_norm, ()),
+    "layer norm": (_layer_norm(48), ()),
+    "layer norm of prime rows": (_layer_norm(37), ()),
     "elementwise": (_unary(lambda x: topi.multiply(topi.sigmoid(x), x), 1, 13, 13, 24), ()),
     "matrix transpose": (_unary(topi.transpose, 40, 72), ()),
     "transpose": (_unary(lambda x: topi.transpose(x, (0, 2, 1)), 4, 20, 36), ()),

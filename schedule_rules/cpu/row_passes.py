@@ -25,6 +25,7 @@ from tpo.schedule import moves, partials
 
 MAX_VECTORS = 4  # vectors of partial results
 MAX_UNROLL = 16  # vectors of a pass in one straight piece of code
+SHORT = 16  # vectors of a row in which a rest takes much of the time
 IF_THEN_ELSE = Op.get("prim.if_then_else")
 
 
@@ -66,14 +67,15 @@ def row_passes(sch: Any, root: Any, hw: Hardware) -> None:
 
 
 def vector_of(length: int, lanes: int) -> int:
-    """Lanes to compute rows of a length in: those of half a vector are better than a rest.
+    """Lanes to compute rows of a length in: in short rows those of half a vector are better than a rest.
 
-    >>> vector_of(1000, 16), vector_of(197, 16), vector_of(3, 16)
-    (8, 16, 4)
+    >>> vector_of(24, 16), vector_of(1000, 16), vector_of(197, 16), vector_of(3, 16)
+    (8, 16, 16, 4)
     """
     even = math.gcd(length, lanes)
     enough = 1 << (length - 1).bit_length()
-    return even if 2 * even >= lanes else min(lanes, enough)
+    whole = even == lanes or (2 * even == lanes and length < SHORT * lanes)
+    return even if whole else min(lanes, enough)
 
 
 def row_size(sch: Any) -> tuple[int, int]:

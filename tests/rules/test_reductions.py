@@ -10,7 +10,7 @@ from tpo import vector_math
 from tpo.lang.library import shipped_rule
 from tpo.schedule import schedule_function
 from tpo.targets import resolve
-from tpo.testing.rules import RuleContract
+from tpo.testing.rules import RuleContract, check_rule
 
 
 class TestRowPasses(RuleContract):
@@ -28,7 +28,19 @@ class TestRowPasses(RuleContract):
 
 class TestReduction(RuleContract):
     rule = shipped_rule("reduction")
-    applies_to = ("max pool", "sum of all", "sum of a middle axis")
+    applies_to = ("sum of all",)
+
+
+class TestPooling(RuleContract):
+    rule = shipped_rule("pooling")
+    applies_to = ("max pool", "average pool of odd channels", "global mean", "sum of a middle axis")
+
+
+@pytest.mark.parametrize(
+    "name", ["depthwise conv", "int8 depthwise conv", "max pool", "global mean", "matmul"]
+)
+def test_reduction_leaves_others_to_their_rules(name):
+    assert [o.sketches for o in check_rule(shipped_rule("reduction"), names=[name])] == [0]
 
 
 @pytest.mark.parametrize("length", [3, 37, 128, 197])

@@ -109,9 +109,35 @@ WORKLOADS = {
     "max pool": (
         (1, 15, 15, 32),
         lambda x: relax.op.nn.max_pool2d(x, [3, 3], [2, 2], [1, 1], layout="NHWC"),
-        "reduction",
+        "pooling",
     ),
-    "global mean": ((1, 7, 7, 64), lambda x: relax.op.mean(x, [1, 2], keepdims=True), "reduction"),
+    "max pool of odd channels, batch 2": (
+        (2, 13, 11, 21),
+        lambda x: relax.op.nn.max_pool2d(x, [5, 5], [1, 1], [2, 2], layout="NHWC"),
+        "pooling",
+    ),
+    "max pool, rounded up": (
+        (1, 12, 12, 24),
+        lambda x: relax.op.nn.max_pool2d(x, [3, 3], [2, 2], [0, 0], ceil_mode=True, layout="NHWC"),
+        "pooling",
+    ),
+    "average pool": (
+        (1, 9, 9, 40),
+        lambda x: relax.op.nn.avg_pool2d(x, [3, 3], [1, 1], [1, 1], layout="NHWC"),
+        "pooling",
+    ),
+    "large average pool": (
+        (1, 28, 28, 96),
+        lambda x: relax.op.nn.relu(relax.op.nn.avg_pool2d(x, [2, 2], [2, 2], layout="NHWC")),
+        "pooling",
+    ),
+    "pooling of sequences": (
+        (2, 37, 24),
+        lambda x: relax.op.nn.max_pool1d(x, [3], [2], [1], layout="NWC"),
+        "pooling",
+    ),
+    "global mean": ((1, 7, 7, 64), lambda x: relax.op.mean(x, [1, 2], keepdims=True), "pooling"),
+    "global maximum of primes": ((2, 5, 7, 13), lambda x: relax.op.max(x, [1, 2]), "pooling"),
     "mean of the last axis": ((5, 6, 48), lambda x: relax.op.mean(x, [-1]), "row_passes"),
     "sum of everything": ((7, 9), lambda x: relax.op.sum(x), "reduction"),
     "sum of everything, vectorised": ((1, 8, 8, 4), lambda x: relax.op.sum(x), "reduction"),

@@ -17,7 +17,7 @@ from tpo.workload import in_place_of, schedule_of
 # In this order: the first rule that accepts a function schedules it.
 DEFAULT_RULES = (
     *("winograd", "contraction", "depthwise", "transpose", "concat", "elementwise"),
-    *("row_passes", "reduction"),
+    *("row_passes", "pooling", "reduction"),
 )
 UNSCHEDULED = "none"
 TUNED = "tuned"

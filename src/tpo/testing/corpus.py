@@ -83,9 +83,13 @@ def _concat(*channels: int) -> Callable[[], Tensors]:
     return make
 
 
-def _pool() -> Tensors:
-    data = te.placeholder((1, 15, 15, 32), name="data")
-    return [data, topi.nn.pool2d(data, (3, 3), (2, 2), (1, 1), (1, 1, 1, 1), "max", layout="NHWC")]
+def _pool(kind: str, size: int, channels: int, stride: int) -> Callable[[], Tensors]:
+    def make() -> Tensors:
+        data = te.placeholder((1, size, size, channels), name="data")
+        steps = ((3, 3), (stride, stride), (1, 1), (1, 1, 1, 1))
+        return [data, topi.nn.pool2d(data, *steps, kind, layout="NHWC", count_include_pad=False)]
+
+    return make
 
 
 def _unary(function: Callable[[Any], Any], *shape: int) -> Callable[[], Tensors]:
@@ -118,7 +122,9 @@ _MAKERS: dict[str, tuple[Callable[[], Tensors], tuple[int, ...]]] = {
     "depthwise conv strided": (_depthwise(13, 24, kernel=5, stride=2), (1,)),
     "depthwise conv dilated": (_depthwise(11, 20, dilation=2), (1,)),
     "int8 depthwise conv": (_depthwise(9, 48, dtype="int8"), (1,)),
-    "max pool": (_pool, ()),
+    "max pool": (_pool("max", 15, 32, 2), ()),
+    "average pool of odd channels": (_pool("avg", 7, 13, 1), ()),
+    "global mean": (_unary(lambda x: topi.sum(x, axis=(1, 2), keepdims=True) / 49.0, 2, 7, 7, 40), ()),
     "softmax": (_unary(lambda x: topi.nn.softmax(x, axis=-1), 12, 100), ()),
     "sum of rows": (_unary(lambda x: topi.sum(x, axis=1), 64, 96), ()),
     "sum of all": (_unary(topi.sum, 33, 65), ()),

@@ -152,12 +152,13 @@ class _RowProgram:
         """The last vector of rows from outside, filled up."""
         shape = [*(int(dim) for dim in buffer.shape[:-1]), self._vector]
 
-        def element(*at: Expr) -> Expr:
+        def filled(*at: Expr) -> Expr:
             *outer, lane = at
             inside = lane < self._length - self._whole
-            return tirx.if_then_else(inside, buffer[(*outer, lane + self._whole)], self._fill(buffer))
+            element = (*outer, lane + self._whole)
+            return tirx.if_then_else(inside, buffer[element], self._fill(buffer))
 
-        return self.writer.compute(f"{buffer.name}_rest", shape, buffer.dtype, element)
+        return self.writer.compute(f"{buffer.name}_rest", shape, buffer.dtype, filled)
 
     def _fill(self, buffer: Any) -> Expr:
         """What the rows of a buffer from outside end with."""
@@ -181,4 +182,5 @@ class _RowProgram:
     def _of_row(self, load: Any, rest: Any) -> Expr:
         *outer, at = load.indices
         whole = tirx.floordiv(at, self._vector) < self._whole // self._vector
-        return tirx.if_then_else(whole, load, rest[(*outer, tirx.floormod(at, self._vector))])
+        lane = (*outer, tirx.floormod(at, self._vector))
+        return tirx.if_then_else(whole, load, rest[lane])

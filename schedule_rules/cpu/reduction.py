@@ -1,4 +1,4 @@
-"""Pooling, depthwise convolution, reductions that `row_passes` declines: block by block, each vectorised.
+"""Reductions that no other rule takes, such as those of all elements or of two kinds of axes: block by block.
 
 Where a kept axis is contiguous in memory, lanes hold neighbouring outputs:
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pooling import single_pooling
 from tvm import s_tir
 
 from tpo.hardware import Hardware
@@ -28,9 +29,11 @@ MAX_PARTIALS = 4  # vectors of partial results
 
 
 def is_for_us(sch: Any, root: Any) -> bool:
-    """Others have better rules; only the default schedule falls back on this one for them."""
+    """Contractions, depthwise convolutions and pooling have better rules."""
     reductions = [block for block in analysis.blocks(sch) if analysis.is_reduction(sch, block)]
-    return analysis.is_fresh(sch, root) and bool(reductions) and analysis.single_contraction(sch) is None
+    others = any(analysis.is_depthwise(sch, block) for block in reductions)
+    others = others or analysis.single_contraction(sch) is not None or single_pooling(sch) is not None
+    return analysis.is_fresh(sch, root) and bool(reductions) and not others
 
 
 @rule(target="cpu", on="function", when=is_for_us)

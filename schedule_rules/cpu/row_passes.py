@@ -7,8 +7,7 @@
                                            for ko: vectorize ki: N(E, S)
 
 A reduction holds partial results in the lanes of a vector. Where the length of a row is no multiple of a
-vector, what is reduced is kept in rows of whole vectors, filled up with what the reduction starts from:
-197 elements are 13 vectors of 16.
+vector, the passes work on copies of rows that are filled up: 197 elements are 13 vectors of 16.
 """
 
 from __future__ import annotations
@@ -16,15 +15,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from _row_program import in_whole_vectors
 from tvm import tirx
-from tvm.ir import TensorLoad
+from tvm.ir import Call, Op
 
 from tpo.hardware import Hardware
-from tpo.lang import analysis, decline, rule
+from tpo.lang import analysis, decline, restate, rule
 from tpo.schedule import moves, partials
 
 MAX_VECTORS = 4  # vectors of partial results
-MAX_UNROLL = 4
+MAX_UNROLL = 16  # vectors of a pass in one straight piece of code
+SHORT = 16  # vectors of a row in which a rest takes much of the time
+IF_THEN_ELSE = Op.get("prim.if_then_else")
 
 
 @rule(target="cpu", on="function", when=analysis.is_fresh)
@@ -37,20 +39,21 @@ def row_passes(sch: Any, root: Any, hw: Hardware) -> None:
     effort = sum(moves.effort(sch, block) for block in analysis.blocks(sch))
     if rows < hw.cores and effort >= moves.MIN_PARALLEL_POINTS:
         decline("it has fewer rows than there are cores")
-    reductions = [block for block in analysis.blocks(sch) if analysis.is_reduction(sch, block)]
     lanes = min(hw.lanes(str(sch.get(block).writes[0].source.dtype)) for block in analysis.blocks(sch))
     vector = vector_of(length, lanes)
-    if length % vector and not all(reads_plain_rows(sch, block) for block in reductions):
-        vector = math.gcd(length, lanes)
+    if length % vector:
+        program = in_whole_vectors(sch, rows, length, vector)
+        if program is not None:
+            sch, length = restate(program), -(-length // vector) * vector
+        else:
+            vector = math.gcd(length, lanes)
     if vector == 1 and length > 1:
-        decline("its rows have a rest, and what it reduces is computed on the way")
-    for block in reductions:
-        if length % vector:
-            fill_up(sch, block, vector)
+        decline("its rows have a rest, and are not all walked in the same way")
+    reductions = [block for block in analysis.blocks(sch) if analysis.is_reduction(sch, block)]
     stages = []
     for block in reductions:
         name = str(sch.get(block).name_hint)
-        counts = moves.divisors(max(1, length // vector), MAX_VECTORS) if length % vector == 0 else [1]
+        counts = moves.divisors(max(1, length // vector), MAX_VECTORS)
         width = moves.choose(f"{name}.partials", [vector * k for k in counts], vector)
         stages.append(partials.split_reduction(sch, block, width))
     row = visit_rows(sch, rows)
@@ -64,14 +67,15 @@ def row_passes(sch: Any, root: Any, hw: Hardware) -> None:
 
 
 def vector_of(length: int, lanes: int) -> int:
-    """Lanes to compute rows of a length in: those of half a vector are better than a rest.
+    """Lanes to compute rows of a length in: in short rows those of half a vector are better than a rest.
 
-    >>> vector_of(1000, 16), vector_of(197, 16), vector_of(3, 16)
-    (8, 16, 4)
+    >>> vector_of(24, 16), vector_of(1000, 16), vector_of(197, 16), vector_of(3, 16)
+    (8, 16, 16, 4)
     """
     even = math.gcd(length, lanes)
     enough = 1 << (length - 1).bit_length()
-    return even if 2 * even >= lanes else min(lanes, enough)
+    whole = even == lanes or (2 * even == lanes and length < SHORT * lanes)
+    return even if whole else min(lanes, enough)
 
 
 def row_size(sch: Any) -> tuple[int, int]:
@@ -96,33 +100,6 @@ def row_size(sch: Any) -> tuple[int, int]:
     return rows, length
 
 
-def reads_plain_rows(sch: Any, block: Any) -> bool:
-    """Whether a reduction over one axis takes elements as they are."""
-    return reduced(sch, block) is not None and analysis.reduction_count(sch, block) == 1
-
-
-def reduced(sch: Any, block: Any) -> Any:
-    """What is read, where a reduction combines its result with just that."""
-    store = sch.get(block).body
-    operands = [getattr(store.value, side, None) for side in "ab"]
-    others = [x for x in operands if not (isinstance(x, TensorLoad) and x.source.same_as(store.buffer))]
-    return others[0] if len(others) == 1 and isinstance(others[0], TensorLoad) else None
-
-
-def fill_up(sch: Any, block: Any, vector: int) -> None:
-    """Keep what a reduction reads in rows of whole vectors, which end with what the reduction starts from."""
-    read = reduced(sch, block)
-    start = sch.get(block).init.value
-    made = [other for other in analysis.blocks(sch) if sch.get(other).writes[0].source.same_as(read.source)]
-    copy = made[0] if made else sch.cache_read(block, analysis.read_index(sch, block, read.source), "global")
-
-    def in_vectors(*dims: Any) -> list[Any]:
-        return [*dims[:-1], dims[-1] // vector, dims[-1] % vector]
-
-    layout = moves.index_map(in_vectors, len(read.indices))
-    sch.transform_layout(copy, ("write", 0), layout, pad_value=start)
-
-
 def visit_rows(sch: Any, rows: int) -> Any:
     """Compute all blocks inside the loop over rows of the last one; returns that loop."""
     *others, last = analysis.blocks(sch)
@@ -145,9 +122,22 @@ def vectorize_pass(sch: Any, block: Any, vector: int) -> None:
     """Vectorise a pass over a row; where its length has a rest, LLVM does that better than TVM."""
     _, *loops = sch.get_loops(block)
     loop = sch.fuse(*loops) if len(loops) > 1 else loops[0]
-    if int(sch.get(loop).extent) % vector == 0 and not analysis.has_branches(sch, block):
+    vectors, rest = divmod(int(sch.get(loop).extent), vector)
+    if rest == 0 and not branches_in_vectors(sch, block):
         name = str(sch.get(block).name_hint)
-        counts = moves.divisors(int(sch.get(loop).extent) // vector, MAX_UNROLL)
-        _, unrolled, lane = sch.split(loop, [None, moves.choose(f"{name}.unroll", counts, 1), vector])
+        straight = vectors if vectors <= MAX_UNROLL else 1
+        unroll = moves.choose(f"{name}.unroll", moves.divisors(vectors, MAX_UNROLL), straight)
+        _, unrolled, lane = sch.split(loop, [None, unroll, vector])
         sch.vectorize(lane)
         sch.unroll(unrolled)
+
+
+def branches_in_vectors(sch: Any, block: Any) -> bool:
+    """Whether a condition may differ between neighbours in a row, and not only from vector to vector."""
+    stmt = sch.get(block)
+    axis = stmt.iter_vars[-1].var
+    calls = [call for call in analysis.find(Call, stmt.body) if call.op.same_as(IF_THEN_ELSE)]
+    conditions = [call.args[0] for call in calls]
+    uses = [var for var in analysis.find(tirx.Var, conditions) if var.same_as(axis)]
+    by_vector = [node for node in analysis.find(tirx.FloorDiv, conditions) if node.a.same_as(axis)]
+    return len(uses) > len(by_vector)

@@ -32,16 +32,18 @@ from tvm.ir import Op, register_op_attr
 
 Expr = Any
 
-# Outside exp is infinite in float32, or so small that denormal numbers, which are slow, would be needed.
-EXP_LOW, EXP_HIGH = -87.33654, 88.72284
+# Above exp is infinite in float32; below it would be a denormal number, and those are slow.
+EXP_LOW, EXP_HIGH = -87.33654, 88.72283
 # ln 2 in two parts; the first has so few bits that its product with a whole number below 2^13 is exact.
 LN2_UPPER = 355 / 512
 LN2_LOWER = math.log(2) - LN2_UPPER
+MANTISSA_BITS, EXPONENT_BIAS = 23, 127
 # Denormal numbers times this are normal ones.
 OUT_OF_DENORMALS = 23
-MANTISSA_BITS, EXPONENT_BIAS = 23, 127
-# Below, sigmoid(-x) is 1 in float32; from TANH_HIGH and ERF_HIGH on, tanh and erf are.
-SIGMOID_LOW, TANH_HIGH, ERF_HIGH = -20.0, 10.0, 4.0
+# From there on sigmoid, tanh and erf are 1 in float32.
+SIGMOID_HIGH, TANH_HIGH, ERF_HIGH = 20.0, 10.0, 4.0
+# Added to a float below 2^22, this rounds it to a whole number, which is then what the last bits say.
+ROUNDER = 1.5 * 2**MANTISSA_BITS
 MIN_NORMAL = float(np.finfo(np.float32).tiny)
 # TVM registers its own rules at level 10.
 _LEVEL = 20
@@ -60,25 +62,26 @@ def register() -> None:
 
 
 def exp(x: Expr) -> Expr:
-    """2^n e^r, with n whole and |r| at most ln(2) / 2."""
-    inside = tirx.min(tirx.max(x, _like(x, EXP_LOW)), _like(x, EXP_HIGH))
+    """2^n e^r, with n whole and |r| at most ln(2) / 2.
 
-    def scaled(n: Expr, r: Expr) -> Expr:
-        # In two steps, because 2^n alone may overflow where 2^n e^r does not.
-        first, second = n >> 1, n - (n >> 1)
-        return r * _power_of_two(first) * _power_of_two(second)
+    n is added to the exponent of e^r, because 2^n alone may overflow where 2^n e^r does not. Nothing limits
+    x before: what comes out of too large or too small ones is not used.
+    """
 
-    result = _exp_parts(inside, scaled)
-    result = tirx.Select(x > _like(x, EXP_HIGH), _like(x, math.inf), result)
-    return tirx.Select(x < _like(x, EXP_LOW), _like(x, 0.0), tirx.Select(x == x, result, x))
+    def scaled(bits: Expr, power: Expr) -> Expr:
+        exponent = tirx.reinterpret(_dtype(x, "int32"), power) + (bits << MANTISSA_BITS)
+        return tirx.reinterpret(str(x.ty.dtype), exponent)
+
+    result = _exp_parts(x, 0, scaled)
+    finite = tirx.Select(x < _like(x, EXP_LOW), _like(x, 0.0), result)
+    return tirx.Select(x <= _like(x, EXP_HIGH), finite, x + _like(x, math.inf))  # also of NaN
 
 
 def sigmoid(x: Expr) -> Expr:
-    """1 / (1 + e^-x); of -x between limits within which e^-x is a normal number."""
-    inside = tirx.min(tirx.max(-x, _like(x, SIGMOID_LOW)), _like(x, -EXP_LOW))
-    power = _exp_parts(inside, lambda n, r: r * _power_of_two(n))
+    """1 / (1 + e^-x); from SIGMOID_HIGH on, e^-x makes no difference and is not made smaller."""
+    power = _normal_exp(-tirx.min(_like(x, SIGMOID_HIGH), x))
     result = _like(x, 1.0) / (_like(x, 1.0) + power)
-    return tirx.Select(x < _like(x, EXP_LOW), _like(x, 0.0), tirx.Select(x == x, result, x))
+    return tirx.Select(x < _like(x, EXP_LOW), _like(x, 0.0), result)
 
 
 def log(x: Expr) -> Expr:
@@ -113,7 +116,7 @@ def tanh(x: Expr) -> Expr:
     """Near zero x P(x^2), further out 1 - 2 / (exp(2 x) + 1) with the sign of x."""
 
     def far(a: Expr) -> Expr:
-        return _like(x, 1.0) - _like(x, 2.0) / (exp(a + a) + _like(x, 1.0))
+        return _like(x, 1.0) - _like(x, 2.0) / (_normal_exp(a + a) + _like(x, 1.0))
 
     return _odd(x, tanh_fit(), far, TANH_HIGH)
 
@@ -122,10 +125,7 @@ def erf(x: Expr) -> Expr:
     """Near zero x P(x^2), further out 1 - 2^Q(x) with the sign of x."""
 
     def power(v: Expr) -> Expr:
-        def scaled(n: Expr) -> Expr:
-            return _poly(v - n, exp2_fit()) * _power_of_two(n.astype(_dtype(x, "int32")))
-
-        return _let(tirx.floor(v + _like(x, 0.5)), scaled)
+        return _rounded(v, EXPONENT_BIAS, lambda n, bits: _poly(v - n, exp2_fit()) * _power_of_two(bits))
 
     def far(a: Expr) -> Expr:
         return _like(x, 1.0) - _let(_poly(a, erfc_fit()), power)
@@ -133,14 +133,28 @@ def erf(x: Expr) -> Expr:
     return _odd(x, erf_fit(), far, ERF_HIGH)
 
 
-def _exp_parts(x: Expr, combine: Callable[[Expr, Expr], Expr]) -> Expr:
-    """`combine(n, e^r)` for x = n ln 2 + r."""
+def _normal_exp(x: Expr) -> Expr:
+    """e^x where neither 2^n nor the result leaves the normal numbers; NaN of NaN."""
+    return _exp_parts(x, EXPONENT_BIAS, lambda bits, power: power * _power_of_two(bits))
 
-    def parts(n: Expr) -> Expr:
+
+def _exp_parts(x: Expr, bias: int, combine: Callable[[Expr, Expr], Expr]) -> Expr:
+    """`combine(bits, e^r)` for x = n ln 2 + r; the last bits of the first are n + `bias`."""
+
+    def parts(n: Expr, bits: Expr) -> Expr:
         r = x - n * _like(x, LN2_UPPER) - n * _like(x, LN2_LOWER)
-        return _let(r, lambda v: combine(n.astype(_dtype(x, "int32")), _poly(v, exp_fit())))
+        return _let(r, lambda v: combine(bits, _poly(v, exp_fit())))
 
-    return _let(tirx.floor(x * _like(x, 1 / math.log(2)) + _like(x, 0.5)), parts)
+    return _rounded(x * _like(x, 1 / math.log(2)), bias, parts)
+
+
+def _rounded(x: Expr, bias: int, use: Callable[[Expr, Expr], Expr]) -> Expr:
+    """`use(n, bits)` for the whole number n nearest to x; the last bits of the second are n + `bias`.
+
+    Cheaper than to round and to convert, and defined for numbers that no integer has room for.
+    """
+    shift = _like(x, ROUNDER + bias)
+    return _let(x + shift, lambda v: use(v - shift, tirx.reinterpret(_dtype(x, "int32"), v)))
 
 
 def _odd(x: Expr, near: list[float], far: Callable[[Expr], Expr], high: float) -> Expr:
@@ -241,9 +255,9 @@ def _poly(x: Expr, coefficients: list[float]) -> Expr:
     return result
 
 
-def _power_of_two(n: Expr) -> Expr:
-    """2^n for whole n, by building the exponent of the float."""
-    return tirx.reinterpret(_dtype(n, "float32"), (n + EXPONENT_BIAS) << MANTISSA_BITS)
+def _power_of_two(bits: Expr) -> Expr:
+    """2^n, where the last bits are n + EXPONENT_BIAS: they become the exponent of a float."""
+    return tirx.reinterpret(_dtype(bits, "float32"), bits << MANTISSA_BITS)
 
 
 def _like(x: Expr, value: float) -> Expr:

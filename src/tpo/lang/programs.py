@@ -51,8 +51,13 @@ class ProgramWriter:
         dtype: str,
         value: Callable[..., Expr],
         summed: Sequence[int] = (),
+        start: Expr = None,
+        combine: Callable[[Expr, Expr], Expr] = tirx.Add,
     ) -> Buffer:
-        """A new buffer, every element computed from its indices; `summed` are extents of further axes."""
+        """A new buffer, every element computed from its indices; `summed` are extents of further axes.
+
+        Along those, values are combined with what is there already, which is `start` (0) at first.
+        """
         buffer = script.sblock_alloc_buffer([_index(extent) for extent in shape], str(dtype))
         IRBuilder.name(name, buffer)
 
@@ -60,8 +65,9 @@ class ProgramWriter:
             kept = list(axes[: len(shape)])
             if summed:
                 with script.init():
-                    script.buffer_store(buffer, tirx.const(0, str(dtype)), kept)
-                script.buffer_store(buffer, buffer[tuple(kept)] + value(*axes), kept)
+                    first = tirx.const(0, str(dtype)) if start is None else start
+                    script.buffer_store(buffer, first, kept)
+                script.buffer_store(buffer, combine(buffer[tuple(kept)], value(*axes)), kept)
             else:
                 script.buffer_store(buffer, value(*axes), kept)
 

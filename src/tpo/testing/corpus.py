@@ -87,9 +87,13 @@ def _concat(*channels: int) -> Callable[[], Tensors]:
     return make
 
 
-def _pool() -> Tensors:
-    data = te.placeholder((1, 15, 15, 32), name="data")
-    return [data, topi.nn.pool2d(data, (3, 3), (2, 2), (1, 1), (1, 1, 1, 1), "max", layout="NHWC")]
+def _pool(kind: str, size: int, channels: int, stride: int) -> Callable[[], Tensors]:
+    def make() -> Tensors:
+        data = te.placeholder((1, size, size, channels), name="data")
+        steps = ((3, 3), (stride, stride), (1, 1), (1, 1, 1, 1))
+        return [data, topi.nn.pool2d(data, *steps, kind, layout="NHWC", count_include_pad=False)]
+
+    return make
 
 
 def _unary(function: Callable[[Any], Any], *shape: int) -> Callable[[], Tensors]:
@@ -100,10 +104,13 @@ def _unary(function: Callable[[Any], Any], *shape: int) -> Callable[[], Tensors]
     return make
 
 
-def _layer_norm() -> Tensors:
-    data = te.placeholder((9, 48), name="data")
-    scale, shift = (te.placeholder((48,), name=name) for name in ("scale", "shift"))
-    return [data, scale, shift, topi.nn.layer_norm(data, scale, shift, [1], 1e-5)]
+def _layer_norm(length: int) -> Callable[[], Tensors]:
+    def make() -> Tensors:
+        data = te.placeholder((9, length), name="data")
+        scale, shift = (te.placeholder((length,), name=name) for name in ("scale", "shift"))
+        return [data, scale, shift, topi.nn.layer_norm(data, scale, shift, [1], 1e-5)]
+
+    return make
 
 
 # name -> (what computes it, which parameters are constants of the model)
@@ -120,7 +127,9 @@ _MAKERS: dict[str, tuple[Callable[[], Tensors], tuple[int, ...]]] = {
     "depthwise conv strided": (_depthwise(13, 24, kernel=5, stride=2), (1,)),
     "depthwise conv dilated": (_depthwise(11, 20, dilation=2), (1,)),
     "int8 depthwise conv": (_depthwise(9, 48, dtype="int8"), (1,)),
-    "max pool": (_pool, ()),
+    "max pool": (_pool("max", 15, 32, 2), ()),
+    "average pool of odd channels": (_pool("avg", 7, 13, 1), ()),
+    "global mean": (_unary(lambda x: topi.sum(x, axis=(1, 2), keepdims=True) / 49.0, 2, 7, 7, 40), ()),
     "softmax": (_unary(lambda x: topi.nn.softmax(x, axis=-1), 12, 100), ()),
     "sum of rows": (_unary(lambda x: topi.sum(x, axis=1), 64, 96), ()),
     "sum of all": (_unary(topi.sum, 33, 65), ()),
@@ -129,7 +138,8 @@ _MAKERS: dict[str, tuple[Callable[[], Tensors], tuple[int, ...]]] = {
     "maximum of prime rows": (_unary(lambda x: topi.max(x, axis=-1, keepdims=True), 5, 1, 37), ()),
     "sum of a middle axis": (_unary(lambda x: topi.sum(x, axis=1), 3, 13, 20), ()),
     "argmax": (_unary(lambda x: topi.argmax(x, axis=1), 6, 40), ()),
-    "layer norm": (_layer_norm, ()),
+    "layer norm": (_layer_norm(48), ()),
+    "layer norm of prime rows": (_layer_norm(37), ()),
     "elementwise": (_unary(lambda x: topi.multiply(topi.sigmoid(x), x), 1, 13, 13, 24), ()),
     "matrix transpose": (_unary(topi.transpose, 40, 72), ()),
     "transpose": (_unary(lambda x: topi.transpose(x, (0, 2, 1)), 4, 20, 36), ()),

@@ -16,10 +16,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from padded_contraction import flatten_matrix, sizes, streamed_index, takes
+from padded_contraction import flatten_matrix, product_of, streamed_index
 
 from tpo.hardware import Hardware
-from tpo.lang import analysis, decline, fork, rule
+from tpo.lang import Declined, analysis, decline, fork, rule
 from tpo.schedule import dot_products, moves, tiles
 from tpo.schedule.dot_products import DotProduct
 from tpo.schedule.tiles import Tile
@@ -108,24 +108,30 @@ def plans(
         for tile in tiles.dividing_tiles(rows, roles.group, SUMS, hw):
             if tile.lanes in by_lanes:
                 found[Plan(tile, by_lanes[tile.lanes], False)] = tile.score(rows, SUMS, hw)
-    if takes(sch, anchor, roles, hw):
-        rows, columns = sizes(sch, anchor, roles)
+    if can_be_padded(sch, anchor, roles, hw):
+        columns = extents[roles.column]
         for tile in tiles.padded_tiles(rows, columns, SUMS, hw):
             if tile.lanes in by_lanes:
-                computed = math.ceil(rows / tile.rows) * tile.rows * math.ceil(columns / tile.columns)
-                useful = rows * columns / (computed * tile.columns)
-                worth = PADDING_COST * useful * tile.score(rows, SUMS, hw)
+                worth = PADDING_COST * tile.useful(rows, columns) * tile.score(rows, SUMS, hw)
                 found[Plan(tile, by_lanes[tile.lanes], True)] = worth
     if not found:
         decline("no tile fits its sizes")
     return sorted(found, key=lambda plan: found[plan], reverse=True)[:MAX_TILES]
 
 
+def can_be_padded(sch: Any, anchor: Any, roles: analysis.Contraction, hw: Hardware) -> bool:
+    """Whether it is one product with constant weights, and the copy of its input stays in cache."""
+    try:
+        return product_of(sch, anchor, roles, hw).constant and not roles.outer
+    except Declined:
+        return False
+
+
 def pad_operands(sch: Any, anchor: Any, epilogue: Any, roles: analysis.Contraction, plan: Plan) -> None:
     """Copy the data into a matrix of whole row tiles and groups; give the weights zero columns and steps."""
     matrix = sch.reindex(anchor, ("read", streamed_index(sch, anchor, roles)))
     tiles.flatten_rows(sch, anchor, epilogue, roles)
-    if not flatten_matrix(sch, matrix, len(roles.rows), analysis.iter_extents(sch, epilogue)[0]):
+    if not flatten_matrix(sch, matrix, roles, analysis.iter_extents(sch, anchor)):
         decline("the rows of its input are not those of its output")
     steps = [1] * (len(roles.reduction) - 1)
     sch.pad_einsum(anchor, [plan.tile.rows, plan.tile.columns, *steps, plan.dot.group])

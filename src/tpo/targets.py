@@ -126,7 +126,7 @@ def for_compiling(target: Any) -> Any:
     import tvm
 
     config = json.loads(str(target))
-    if _NARROW in target_features(target):
+    if _NARROW in target_features(tvm.target.Target(config)):
         config["mattr"] = [*config.get("mattr", []), f"-{_NARROW}"]
     return tvm.target.Target({**config, "cl-opt": _LLVM_OPTIONS})
 

@@ -20,7 +20,7 @@ ENOUGH_ROWS, ENOUGH_VECTORS, ENOUGH_ACCUMULATORS = 4, 2, 10
 MANY_ROWS, TOO_MANY_ROWS = 8, 0.97  # rows that are still read as fast as few, and what is left beyond
 MAX_UNROLL = 16  # steps of the reduction in one straight piece of code
 MAX_TILES_PER_CHUNK = 256
-LOADS_SAVED = 0.05  # what a tile gains that needs next to no loads for its arithmetic
+LOADS_SAVED = 0.1  # what a tile gains that needs next to no loads for its arithmetic
 CONFLICT = 0.5  # what is left of a tile's speed when its rows push each other out of the L1 cache
 
 
@@ -66,8 +66,8 @@ class Tile:
             share *= TOO_MANY_ROWS
         if row_bytes and rows_in_one_set(self.rows, row_bytes, hw.l1_bytes // hw.l1_ways) > hw.l1_ways:
             share *= CONFLICT
-        loads_saved = 1 - (self.rows + self.vectors) / accumulators
-        return share + LOADS_SAVED * loads_saved
+        loads = (self.rows + self.vectors) / accumulators
+        return share + LOADS_SAVED / (1 + loads)
 
 
 def rows_in_one_set(rows: int, row_bytes: int, way_bytes: int) -> int:

@@ -146,7 +146,7 @@ WORKLOADS = {
     "matmul of 197 tokens": (
         (1, 197, 64),
         lambda x: relax.op.nn.gelu(relax.op.add(relax.op.matmul(x, const(64, 96)), const(96))),
-        "padded_contraction",
+        "contraction",
     ),
     "one row to 1000 classes": (
         (1, 64),
@@ -325,7 +325,9 @@ def test_same_numbers_as_unscheduled(name):
     for have, expected in zip(got, want, strict=True):
         # Winograd's errors are relative to the largest values of a tile.
         np.testing.assert_allclose(have, expected, rtol=1e-4, atol=max(1e-4, 1e-5 * np.abs(expected).max()))
-    assert expected_rule is None or set(rules.values()) == {expected_rule}
+    # Which of the two it is depends on the registers of this machine.
+    taken = {"contraction" if rule == "clamped_contraction" else rule for rule in rules.values()}
+    assert expected_rule is None or taken == {expected_rule}
 
 
 @pytest.mark.parametrize("length", [24, 37, 128, 197])

@@ -72,6 +72,7 @@ def softmax(data: Array) -> Array:
 _CASES: dict[str, tuple[list[tuple[int, ...]], Callable[..., Any], Callable[..., Array], list[int]]] = {
     "winograd": ([(1, 14, 14, 16), (3, 3, 16, 32)], conv2d, numpy_conv2d, [1]),
     "contraction": ([(96, 64), (64, 192)], matmul, numpy_matmul, [1]),
+    "clamped_contraction": ([(53, 64), (64, 192)], matmul, numpy_matmul, [1]),
     "padded_contraction": ([(17, 31), (31, 40)], matmul, numpy_matmul, [1]),
     "depthwise": ([(1, 14, 14, 32), (3, 3, 32, 1)], depthwise, numpy_depthwise, [1]),
     "transpose": ([(64, 96)], topi.transpose, np.transpose, []),

@@ -132,3 +132,12 @@ def replace_loads(expr: Expr, buffer: Buffer, value: Expr) -> Expr:
 
 def _index(extent: Any) -> Any:
     return tirx.IntImm("int64", int(extent))
+
+
+def replace_buffer(expr: Expr, old: Buffer, new: Buffer) -> Expr:
+    """An expression that loads from another buffer at the same indices."""
+
+    def replaced(load: Any) -> Any:
+        return new[tuple(load.indices)] if load.source.same_as(old) else load
+
+    return tvm_ffi.structural_map(expr, (TensorLoad, replaced))

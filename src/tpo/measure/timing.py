@@ -51,6 +51,9 @@ _CERTAINLY, _LONG = 1.5, 0.02
 # follow a machine that changes its clock rate, enough to span a neighbour's burst of work.
 _READINGS, _USUAL = 400, 0.05
 _FIRST_READINGS = 100
+# No time is corrected by more: the reference kernel may lose twice as much as candidates do, and what is
+# corrected by all of that looks twice as fast as it is.
+_MOST_CORRECTED = 1.1
 
 
 @dataclass(frozen=True)
@@ -168,7 +171,7 @@ class Clock:
         # Only what these samples and even the best moments lately have lost is corrected: a time that is
         # too high costs a candidate its chance, one that is too low leads the whole search astray.
         beside = float(np.median([min(sample.before, sample.after) for sample in chosen]))
-        slowness = min(self.usual, beside) / self.baseline
+        slowness = min(self.usual / self.baseline, beside / self.baseline, _MOST_CORRECTED)
         return Timing(tuple(sample.seconds for sample in chosen), slowness if slowness > QUIET else 1.0)
 
 

@@ -73,42 +73,49 @@ def promising_tiles(rows: int, columns: int, dtype: str, hw: Hardware) -> list[T
 def program(sch: Any, anchor: str, epilogue: str, rows: int, padded: int) -> Any:
     """The function with its product counted up to `padded` rows."""
     writer = ProgramWriter(sch.mod["main"])
-    made: list[tuple[Any, Any]] = []  # buffers and what they are in the new program
+    made: list[tuple[Any, Any]] = []  # buffers, and what they are in the new program
 
     def renewed(expr: Any, stmt: Any, axes: Any) -> Any:
         for old, new in made:
             expr = replace_buffer(expr, old, new)
         return substitute(expr, stmt.iter_vars, axes)
 
-    def last(row: Any) -> Any:
-        return tirx.min(row, tirx.const(rows - 1, str(row.ty.dtype)))
-
     for block in analysis.blocks(sch):
-        stmt = sch.get(block)
+        stmt, extents = sch.get(block), analysis.iter_extents(sch, block)
         name, buffer = str(stmt.name_hint), stmt.writes[0].source
-        extents = analysis.iter_extents(sch, block)
         if name == anchor:
-            summed = extents[2:]
-
-            def product(row: Any, *others: Any, stmt: Any = stmt) -> Any:
-                return renewed(stmt.body.value.b, stmt, [last(row), *others])
-
-            result = writer.compute(name, (padded, extents[1]), str(buffer.dtype), product, summed)
-            made.append((buffer, result))
+            element, shape, summed = product_of_last(stmt, rows, renewed), (padded, extents[1]), extents[2:]
         elif name == epilogue:
-
-            def finished(row: Any, column: Any, stmt: Any = stmt) -> Any:
-                body = stmt.body
-                indices = [renewed(index, stmt, [row, column]) for index in body.indices]
-                return body.buffer, indices, renewed(body.value, stmt, [row, column])
-
-            writer.write(name, (padded, extents[1]), finished, lambda row, _: row < rows)
+            writer.write(name, (padded, extents[1]), stored(stmt, renewed), lambda row, _: row < rows)
+            continue
         else:
-            made.append((buffer, writer.compute(name, buffer.shape, str(buffer.dtype), _value(stmt, renewed))))
+            element, shape, summed = prepared(stmt, renewed), tuple(extents), []
+        made.append((buffer, writer.compute(name, shape, str(buffer.dtype), element, summed)))
     return writer.finish()
 
 
-def _value(stmt: Any, renewed: Any) -> Any:
+def product_of_last(stmt: Any, rows: int, renewed: Any) -> Any:
+    """What the anchor adds up, for rows beyond the end that of the last row."""
+
+    def element(row: Any, *others: Any) -> Any:
+        last = tirx.min(row, tirx.const(rows - 1, str(row.ty.dtype)))
+        return renewed(stmt.body.value.b, stmt, [last, *others])
+
+    return element
+
+
+def stored(stmt: Any, renewed: Any) -> Any:
+    """What the epilogue writes where."""
+    body = stmt.body
+    return lambda *axes: (
+        body.buffer,
+        [renewed(index, stmt, axes) for index in body.indices],
+        renewed(body.value, stmt, axes),
+    )
+
+
+def prepared(stmt: Any, renewed: Any) -> Any:
+    """The elements of a block before the product, such as padding."""
     if not isinstance(stmt.body, tirx.BufferStore) or any(
         not index.same_as(axis.var) for index, axis in zip(stmt.body.indices, stmt.iter_vars, strict=True)
     ):

@@ -32,7 +32,8 @@ def winograd(sch: Any, root: Any, hw: Hardware) -> None:
     tile = fork("tile", promising_tiles(conv.tiles(m), conv.outputs, conv.dtype, hw))
     padded = -(-conv.tiles(m) // tile.rows) * tile.rows
     tile_bytes = (m + WINDOW - 1) ** 2 * conv.inputs * dtype_bytes(conv.dtype)
-    in_blocks = fork("order", orders(padded, tile_bytes, hw)) == "blocks"
+    weight_bytes = tile_bytes * conv.outputs
+    in_blocks = fork("order", orders(padded * tile_bytes, weight_bytes, hw)) == "blocks"
     sch = restate(program(sch.mod["main"], conv, m, padded))
     sizes = [k * tile.rows for k in moves.divisors(padded // tile.rows, padded)]
     fitting = [size for size in sizes if size * tile_bytes <= hw.l2_bytes] or sizes[:1]
@@ -41,15 +42,16 @@ def winograd(sch: Any, root: Any, hw: Hardware) -> None:
     schedule(sch, tile, block, in_blocks, hw)
 
 
-def orders(padded: int, tile_bytes: int, hw: Hardware) -> list[str]:
+def orders(tiles_bytes: int, weight_bytes: int, hw: Hardware) -> list[str]:
     """What may be parallel: blocks of tiles, or where those are few, product after product.
 
-    All transformed tiles together should stay in a cache between the passes over them.
+    All transformed tiles together should stay in a cache between the passes over them; every block reads all
+    weights again.
     """
-    total = padded * tile_bytes
-    if total > max(hw.l3_bytes, hw.l2_bytes) // 2:
+    if tiles_bytes > max(hw.l3_bytes, hw.l2_bytes) // 2:
         return ["blocks"]
-    return ["blocks", "products"] if total > hw.l2_bytes else ["products", "blocks"]
+    few = tiles_bytes <= max(hw.l2_bytes, weight_bytes)
+    return ["products", "blocks"] if few else ["blocks", "products"]
 
 
 def promising_tiles(count: int, columns: int, dtype: str, hw: Hardware) -> list[tiles.Tile]:

@@ -117,6 +117,7 @@ def _layer_norm(length: int) -> Callable[[], Tensors]:
 _MAKERS: dict[str, tuple[Callable[[], Tensors], tuple[int, ...]]] = {
     "matmul": (_matmul(48, 64, 32), (1,)),
     "matmul of primes": (_matmul(17, 40, 31), (1,)),
+    "matmul of 53 rows": (_matmul(53, 64, 24), (1,)),
     "batch matmul": (_batch_matmul(17, 24, 32), ()),
     "batch matmul of primes": (_batch_matmul(37, 29, 13, transposed=True), ()),
     "int8 dense": (_dense_int8, (1,)),

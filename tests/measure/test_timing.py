@@ -173,3 +173,11 @@ def test_comparison_puts_candidates_in_the_right_order(disturbance: float) -> No
 
 def test_nothing_to_compare_is_fine() -> None:
     assert Machine().clock().compare([]) == []
+
+
+def test_nobody_is_timed_against_a_best_of_zero() -> None:
+    machine = Machine()
+    watch = machine.clock()
+    before = machine.now
+    timing = watch.time(machine.program(1e-3), first=1e-3, best=0.0, hopeless=3.0)
+    assert timing.cut_short and timing.samples == (1e-3,) and machine.now == before

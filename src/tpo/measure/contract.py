@@ -96,7 +96,8 @@ class Runner(ABC):
     ) -> Iterator[tuple[int, Measurement]]:
         """Yield (position in `inputs`, measurement) for every input, each as soon as it is known.
 
-        `best` holds the times to beat, by workload key: whatever is far slower may be cut short.
+        `best` holds the times to beat, by workload key: whatever is far slower may be cut short. Where it is
+        zero, candidates are built and checked, and no time is lost on measuring them.
         Leaving the iteration early is allowed and abandons the rest.
         """
 

@@ -99,10 +99,11 @@ class Clock:
     def time(self, run: Run, first: float, best: float = math.inf, hopeless: float = math.inf) -> Timing:
         """Time a candidate whose very first call took `first`.
 
-        One that takes more than `hopeless` times as long as the `best` is cut short at once.
+        One that takes more than `hopeless` times as long as the `best` is cut short at once; a best of zero
+        nobody can reach.
         """
         # Every call counts here: most candidates are hopeless, and some take seconds.
-        if first > max(_LONG, _CERTAINLY * hopeless * best):
+        if best == 0 or first > max(_LONG, _CERTAINLY * hopeless * best):
             return Timing((first,), cut_short=True)
         self._settle_down()
         (sample,) = self._take(run, 1)

@@ -126,8 +126,7 @@ def check_some(runner: Any, subject: Subject, drawn: Sequence[tuple[str, Any]], 
             tally.add(sketch, "drawn", "refused")
         else:
             good.append(candidate)
-    # Each counts as hopeless from the start: the numbers matter here, and not the time.
-    hurry = {workload.key: 1e-12}
+    hurry = {workload.key: 0.0}  # the numbers matter here, and not the time
     inputs = [BuildInput(workload, candidate.module) for candidate in good]
     for position, measured in runner.measure(inputs, hurry):
         candidate = good[position]
@@ -141,12 +140,10 @@ def check_some(runner: Any, subject: Subject, drawn: Sequence[tuple[str, Any]], 
 
 def decisions(candidate: Any) -> str:
     """What a wrong candidate has decided, to make it again."""
-    from tpo.lang.sites import sampling
-    from tpo.space.decisions import as_decision, sites_of
+    from tpo.space.decisions import decisions_of, sites_of
 
-    values = [as_decision(candidate.trace.decisions[inst]) for inst in sampling(candidate.trace)]
     names = [site.name for site in sites_of(candidate.trace)]
-    return str(dict(zip(names, values, strict=True)))
+    return str(dict(zip(names, decisions_of(candidate.trace), strict=True)))
 
 
 def subjects(target: Any, tally: Tally) -> Iterator[Subject]:

@@ -43,7 +43,7 @@ def clamped_contraction(sch: Any, root: Any, hw: Hardware) -> None:
     rows, columns = analysis.iter_extents(sch, epilogue)
     tile = fork("tile", promising_tiles(rows, columns, dtype, hw))
     names = [str(sch.get(block).name_hint) for block in (anchor, epilogue)]
-    sch = restate(program(sch, *names, rows, -(-rows // tile.rows) * tile.rows))
+    sch = restate(program(sch, names, rows, -(-rows // tile.rows) * tile.rows))
     anchor, epilogue = (sch.get_sblock(name) for name in names)
     roles = analysis.contraction(sch, anchor)
     if roles is None:
@@ -70,8 +70,9 @@ def promising_tiles(rows: int, columns: int, dtype: str, hw: Hardware) -> list[T
     return [tile for tile in clamped if worth(tile) > TILE_WORTH * worth(clamped[0])][:MAX_TILES]
 
 
-def program(sch: Any, anchor: str, epilogue: str, rows: int, padded: int) -> Any:
-    """The function with its product counted up to `padded` rows."""
+def program(sch: Any, names: list[str], rows: int, padded: int) -> Any:
+    """The function with its product counted up to `padded` rows; `names` are anchor and epilogue."""
+    anchor, epilogue = names
     writer = ProgramWriter(sch.mod["main"])
     made: list[tuple[Any, Any]] = []  # buffers, and what they are in the new program
 
@@ -84,12 +85,12 @@ def program(sch: Any, anchor: str, epilogue: str, rows: int, padded: int) -> Any
         stmt, extents = sch.get(block), analysis.iter_extents(sch, block)
         name, buffer = str(stmt.name_hint), stmt.writes[0].source
         if name == anchor:
-            element, shape, summed = product_of_last(stmt, rows, renewed), (padded, extents[1]), extents[2:]
+            element, shape, summed = product_of_last(stmt, rows, renewed), [padded, extents[1]], extents[2:]
         elif name == epilogue:
             writer.write(name, (padded, extents[1]), stored(stmt, renewed), lambda row, _: row < rows)
             continue
         else:
-            element, shape, summed = prepared(stmt, renewed), tuple(extents), []
+            element, shape, summed = prepared(stmt, renewed), extents, []
         made.append((buffer, writer.compute(name, shape, str(buffer.dtype), element, summed)))
     return writer.finish()
 

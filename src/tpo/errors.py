@@ -164,6 +164,20 @@ class RuleFileError(TpoError):
     hint = "give a Python file that defines rules with @tpo.rule(), or a folder of such files"
 
 
+class CostModelFileError(TpoError):
+    """A file given as a cost model is none, or is for other features than this version has."""
+
+    template = "cannot use cost model {path}: {why}"
+    hint = "train one with: tpo cost train records.db -o model.zip"
+
+
+class LandscapeError(TpoError):
+    """A file given as a landscape is none, or holds too little to search in."""
+
+    template = "cannot search in landscape {path}: {why}"
+    hint = "record one with: python scripts/record_landscapes.py"
+
+
 class TuningInterruptedError(TpoError):
     """Ctrl-C while tuning: everything measured so far is stored."""
 

@@ -112,6 +112,18 @@ def resolve(text: str, threads: int | None = None) -> Target:
     raise _refuse(text, "there is no such target")
 
 
+def recorded(key: str) -> Target:
+    """The target of stored trials (`tpo.records.target_key`); another machine's caches are not known."""
+    import tvm
+
+    config = json.loads(key)
+    here = _native(config.get("num-cores"))
+    if {**json.loads(str(here.tvm)), "tag": ""} == {**config, "tag": ""}:
+        return here
+    target = tvm.target.Target(config)
+    return Target("recorded", target, Hardware.from_target(target), _host_compiler(), native=False)
+
+
 def require_runnable(target: Target) -> None:
     """Refuse a target whose programs this machine cannot run."""
     if not target.native:

@@ -48,6 +48,22 @@ def test_draws_and_mutations_stay_in_the_support(distribution, seed):
             assert math.prod(distribution.values(found)) == distribution.extent
 
 
+@given(distributions, seeds)
+@settings(max_examples=100, deadline=None)
+def test_neighbours_are_other_decisions_with_as_many_values(distribution, seed):
+    everything = distribution.all()
+    decision = distribution.draw(np.random.default_rng(seed))
+    others = distribution.neighbours(decision)
+    assert decision in everything and decision not in others
+    assert set(others) <= set(everything) and len(set(others)) == len(others)
+    assert len({len(distribution.values(other)) for other in (decision, *others)}) == 1
+    if others:
+        probabilities = distribution.probabilities(others)
+        assert len(probabilities) == len(others) and math.isclose(sum(probabilities), 1)
+    # Who is close to one has it among those close to itself.
+    assert all(decision in distribution.neighbours(other) for other in others)
+
+
 @given(tiles)
 @settings(max_examples=50, deadline=None)
 def test_every_tile_is_counted_once(tile):

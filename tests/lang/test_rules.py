@@ -32,7 +32,6 @@ from tpo.lang import (
 )
 from tpo.space.candidate import plain
 from tpo.space.compose import compose
-from tpo.space.decisions import allowed, count, draw
 from tpo.space.space import sketch_of
 from tpo.targets import resolve
 
@@ -158,13 +157,13 @@ def test_constraints_prune_before_anything_is_built():
     size = first.size
     assert (size.support, size.allowed, size.exact) == (15, len(allowed_pairs), True)
     rng = np.random.default_rng(0)
-    drawn = {tuple(draw(first.sites, first.constraints, rng)) for _ in range(300)}
+    drawn = {tuple(first.domain.decisions(row)) for row in first.domain.draw(300, rng)}
     values = {(rows[1], (4, 8, 12)[cols]) for rows, cols in drawn}
     assert values == set(allowed_pairs)
 
 
 def test_a_large_support_is_estimated():
-    found = count(*_large())
+    found = _large().size
     assert not found.exact and 0.2 < found.share < 0.8
 
 
@@ -176,10 +175,9 @@ def _large():
         ]
         constrain(tiles[0][2] <= tiles[1][2])
 
-    sketch = next(
+    return next(
         s for s in sketches(large, rows=720, columns=720) if "z" in s.sites[0].name and len(s.sites) == 2
     )
-    return sketch.sites, sketch.constraints
 
 
 def test_many_operators_can_be_used_in_constraints():
@@ -191,8 +189,8 @@ def test_many_operators_can_be_used_in_constraints():
         constrain(tvm.tirx.Not(a + b > 8))
 
     sketch = next(s for s in sketches(limits) if len(s.sites) == 2 and "/z/" in s.sites[0].name)
-    population = [(i, j) for i in range(4) for j in range(3)]
-    keeps = allowed(sketch.sites, sketch.constraints, population)
+    population = np.array([(i, j) for i in range(4) for j in range(3)])
+    keeps = sketch.domain.allowed(population)
     for (i, j), kept in zip(population, keeps, strict=True):
         a, b = (2, 3, 4, 6)[i], (1, 2, 3)[j]
         assert kept == (a % b == 0 and (a // b > 1 or max(a, b) == 2) and a + b <= 8)

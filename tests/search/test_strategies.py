@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from support.small_workloads import workload
-from tpo.cost.ranker import Ranker
+from tpo.cost.online import OnlineModel
+from tpo.cost.ranking import RankingModel
 from tpo.measure.contract import Failure, Measurement
 from tpo.search.evolve import Evolve
 from tpo.search.random import Random
@@ -24,7 +25,7 @@ def space(name: str):
 
 
 def evolve(name: str, seed: int = 0, **rest) -> Evolve:
-    return Evolve(space(name), Ranker(), np.random.default_rng(seed), **rest)
+    return Evolve(space(name), OnlineModel(RankingModel()), np.random.default_rng(seed), **rest)
 
 
 def made_up(candidate) -> Measurement:
@@ -46,7 +47,7 @@ def search(strategy, rounds: int, batch: int = 8) -> list[float]:
 
 @pytest.mark.parametrize("name", ["max pool", "conv to 40 classes"])
 def test_evolve_keeps_the_contract(name):
-    check_strategy(lambda rng: Evolve(space(name), Ranker(), rng))
+    check_strategy(lambda rng: Evolve(space(name), OnlineModel(RankingModel()), rng))
 
 
 @pytest.mark.parametrize("name", ["max pool", "softmax"])
@@ -68,6 +69,12 @@ def test_the_first_candidate_is_the_default():
     first, *_ = strategy.propose(4, set())
     assert first is space("conv3x3").default()
     assert first.key not in {c.key for c in strategy.propose(4, {first.key})}
+
+
+def test_nothing_is_proposed_twice_even_if_nobody_says_that_it_is_known():
+    strategy = evolve("conv3x3")
+    keys = [candidate.key for _ in range(3) for candidate in strategy.propose(8, set())]
+    assert len(set(keys)) == len(keys) == 24
 
 
 def test_the_first_proposals_visit_every_sketch_ours_first():
@@ -116,7 +123,7 @@ def test_stored_records_teach_as_measurements_do():
     name = "conv to 40 classes"
     strategy = evolve(name)
     drawn = [space(name).sample(sketch, 9) for sketch in space(name).sketches]
-    replayed = [space(name).replay(c.trace_json, c.sketch) for c in drawn if c is not None]
+    replayed = [space(name).replay(c.trace_json, c.sketch, c.program) for c in drawn if c is not None]
     failure = Measurement.failed(Failure.CRASH, "segmentation fault")
     strategy.observe([(replayed[0], failure), *((c, made_up(c)) for c in replayed[1:])])
     proposed = strategy.propose(8, {c.key for c in replayed})

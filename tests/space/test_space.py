@@ -51,7 +51,7 @@ def test_a_stored_trace_gives_the_same_program(name):
         drawn = space(name).sample(sketch, 11)
         mutated = drawn and space(name).mutate(drawn, rng)
         for candidate in filter(None, (drawn, mutated, space(name).preferred(sketch))):
-            again = space(name).replay(candidate.trace_json, sketch.name)
+            again = space(name).replay(candidate.trace_json, sketch.name, candidate.program)
             assert tvm_ffi.structural_equal(again.module, candidate.module), sketch.name
             assert again.key == candidate.key
             assert again.trace_json == candidate.trace_json
@@ -64,7 +64,8 @@ def test_the_default_is_what_an_untuned_function_gets(name):
     assert rule != UNSCHEDULED
     assert tvm_ffi.structural_equal(default.module["main"], func)
     assert default.sketch.split("/")[0] == rule
-    assert tvm_ffi.structural_equal(space(name).replay(default.trace_json).module, default.module)
+    again = space(name).replay(default.trace_json, default.sketch, default.program)
+    assert tvm_ffi.structural_equal(again.module, default.module)
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
@@ -106,6 +107,29 @@ def test_a_seed_decides_the_candidate():
         keys = [space("conv3x3").sample(sketch, seed).key for seed in (5, 5, 6, 7, 8)]
         assert keys[0] == keys[1]
         assert len(set(keys)) > 1
+
+
+def test_a_row_is_a_candidate_and_back():
+    for sketch in space("conv3x3").sketches:
+        (row, *_) = sketch.domain.draw(1, np.random.default_rng(3))
+        candidate = space("conv3x3").at(sketch, row)
+        if candidate is None:
+            continue
+        found, again = space("conv3x3").row(candidate)
+        assert found is sketch
+        # TVM takes the nearest possible compute location: what it has taken is a row of the same program.
+        assert space("conv3x3").at(sketch, again).key == candidate.key
+        if not sketch.name.startswith("tvm/"):
+            np.testing.assert_array_equal(again, row)
+
+
+def test_what_a_sketch_prefers_is_a_row_of_it():
+    for sketch in space("conv3x3").sketches:
+        preferred = space("conv3x3").preferred(sketch)
+        (row,) = sketch.preferred_row
+        if preferred is not None:
+            assert space("conv3x3").at(sketch, row).key == preferred.key
+    assert space("conv3x3").key == space("conv3x3").workload.key
 
 
 def test_mutation_changes_one_to_three_decisions_and_reaches_every_site():

@@ -1,7 +1,8 @@
 """What a site may be: each distribution emits TVM's sampling instruction, and knows its own values.
 
 A *decision* is what TVM stores for a site: the factors of a tile, the index of a categorical, the number
-of a loop. The *values* of a decision are the numbers a rule sees. A new distribution is one class.
+of a loop. The *values* of a decision are the numbers a rule sees. A new distribution is one class that
+says how it is emitted, which decisions there are, which of them are close, and what their values are.
 """
 
 from __future__ import annotations
@@ -28,20 +29,36 @@ class Distribution(ABC):
         """Emit the sampling instruction and return what it samples: one variable, or a list of them."""
 
     @abstractmethod
-    def support(self) -> int:
-        """How many decisions there are; an upper limit where only TVM knows."""
+    def all(self) -> Sequence[Decision]:
+        """Every decision that can be drawn; where only TVM knows which are possible, those that may be."""
 
     @abstractmethod
-    def draw(self, rng: np.random.Generator) -> Decision:
-        """A random decision."""
-
-    @abstractmethod
-    def mutate(self, decision: Decision, rng: np.random.Generator) -> Decision:
-        """Another decision close to a given one; the same only where there is no other."""
+    def neighbours(self, decision: Decision) -> Sequence[Decision]:
+        """Other decisions close to a given one; from each, all are reached step by step."""
 
     @abstractmethod
     def values(self, decision: Decision) -> tuple[int, ...]:
         """The numbers a rule sees when this is decided, always equally many."""
+
+    def probabilities(self, decisions: Sequence[Decision]) -> list[float]:
+        """How likely each of some decisions is drawn, relative to the others; all alike by default."""
+        return [1 / len(decisions)] * len(decisions)
+
+    def support(self) -> int:
+        """How many decisions there are."""
+        return len(self.all())
+
+    def draw(self, rng: np.random.Generator) -> Decision:
+        """A random decision."""
+        return self._pick(self.all(), rng)
+
+    def mutate(self, decision: Decision, rng: np.random.Generator) -> Decision:
+        """Another decision close to a given one; the same only where there is no other."""
+        others = self.neighbours(decision)
+        return self._pick(others, rng) if others else decision
+
+    def _pick(self, decisions: Sequence[Decision], rng: np.random.Generator) -> Decision:
+        return decisions[int(rng.choice(len(decisions), p=self.probabilities(decisions)))]
 
     def encode(self, decision: Decision) -> tuple[float, ...]:
         """A decision as features: the logarithms of its values."""
@@ -78,35 +95,29 @@ class Choice(Distribution):
         if self.preferred is not None and self.preferred not in self.options:
             raise ValueError(f"{self.preferred} is preferred, but not among {list(self.options)}")
 
-    @property
-    def probabilities(self) -> list[float]:
-        """The weights, made to sum up to one."""
-        weights = [1.0] * len(self.options) if self.weights is None else list(self.weights)
+    def probabilities(self, decisions: Sequence[Decision]) -> list[float]:
+        """The weights of some options, made to sum up to one."""
+        weights = [1.0 if self.weights is None else self.weights[_index(k)] for k in decisions]
         return [weight / sum(weights) for weight in weights]
 
     def emit(self, sch: Any, decision: Decision | None = None) -> Any:
         """TVM's SampleCategorical."""
         if decision is None and self.preferred is not None:
             decision = list(self.options).index(self.preferred)
-        return sch.sample_categorical(list(self.options), self.probabilities, decision=decision)
+        weights = self.probabilities(range(len(self.options)))
+        return sch.sample_categorical(list(self.options), weights, decision=decision)
 
-    def support(self) -> int:
-        """Options that can be drawn at all."""
-        return sum(probability > 0 for probability in self.probabilities)
+    def all(self) -> Sequence[Decision]:
+        """The indices of options that can be drawn."""
+        return [k for k in range(len(self.options)) if self.weights is None or self.weights[k] > 0]
 
-    def draw(self, rng: np.random.Generator) -> Decision:
-        """An index, by weight."""
-        return int(rng.choice(len(self.options), p=self.probabilities))
-
-    def mutate(self, decision: Decision, rng: np.random.Generator) -> Decision:
-        """Another index, by weight."""
-        weights = np.array([0.0 if k == decision else p for k, p in enumerate(self.probabilities)])
-        return decision if weights.sum() == 0 else int(rng.choice(len(weights), p=weights / weights.sum()))
+    def neighbours(self, decision: Decision) -> Sequence[Decision]:
+        """All others."""
+        return [k for k in self.all() if k != decision]
 
     def values(self, decision: Decision) -> tuple[int, ...]:
         """The chosen number."""
-        assert isinstance(decision, int)
-        return (int(self.options[decision]),)
+        return (int(self.options[_index(decision)]),)
 
     def constant(self, value: Any) -> Any:
         """One of the options."""
@@ -141,8 +152,8 @@ class PerfectTile(Distribution):
 
     >>> PerfectTile(12, parts=2, max_inner=4).all()
     ((12, 1), (6, 2), (4, 3), (3, 4))
-    >>> PerfectTile(12, parts=2).mutate((6, 2), np.random.default_rng(0))
-    (12, 1)
+    >>> PerfectTile(12, parts=2).neighbours((6, 2))
+    [(1, 12), (2, 6), (3, 4), (12, 1)]
     """
 
     extent: int
@@ -161,33 +172,12 @@ class PerfectTile(Distribution):
         return sch.sample_perfect_tile(self.loop, self.parts, self.max_inner, decision=given)
 
     def all(self) -> tuple[tuple[int, ...], ...]:
-        """Every decision."""
+        """Ways to write the extent as such a product."""
         return tuple(factors for factors in _factorings(self.extent, self.parts) if self._allows(factors))
 
-    def support(self) -> int:
-        """Ways to write the extent as such a product."""
-        return len(self.all())
-
-    def draw(self, rng: np.random.Generator) -> Decision:
-        """Every decision is equally likely."""
-        known = self.all()
-        return known[int(rng.integers(len(known)))]
-
-    def mutate(self, decision: Decision, rng: np.random.Generator) -> Decision:
-        """A divisor moves from one factor to another."""
-        factors = _tuple(decision)
-        moved = {
-            tuple(
-                factor // divisor if k == source else factor * divisor if k == target else factor
-                for k, factor in enumerate(factors)
-            )
-            for source, amount in enumerate(factors)
-            for divisor in _divisors(amount)[1:]
-            for target in range(self.parts)
-            if target != source
-        }
-        allowed = sorted(factors for factors in moved if self._allows(factors))
-        return allowed[int(rng.integers(len(allowed)))] if allowed else decision
+    def neighbours(self, decision: Decision) -> Sequence[Decision]:
+        """Those where a divisor moves from one factor to another."""
+        return [factors for factors in _moved(_tuple(decision)) if self._allows(factors)]
 
     def values(self, decision: Decision) -> tuple[int, ...]:
         """The factors."""
@@ -251,28 +241,27 @@ class ComputeLocation(Distribution):
         """TVM's SampleComputeLocation."""
         return sch.sample_compute_location(self.block, decision=decision)
 
-    def support(self) -> int:
+    def all(self) -> Sequence[Decision]:
         """All loops, the root and inlining."""
-        return self.loops + 2
+        return range(INLINE, self.loops)
 
-    def draw(self, rng: np.random.Generator) -> Decision:
-        """Every location is equally likely."""
-        return int(rng.integers(INLINE, self.loops))
-
-    def mutate(self, decision: Decision, rng: np.random.Generator) -> Decision:
-        """Another location."""
-        others = [k for k in range(INLINE, self.loops) if k != decision]
-        return others[int(rng.integers(len(others)))]
+    def neighbours(self, decision: Decision) -> Sequence[Decision]:
+        """All others."""
+        return [k for k in self.all() if k != decision]
 
     def values(self, decision: Decision) -> tuple[int, ...]:
         """The position of the loop, or what stands for the root and for inlining."""
-        assert isinstance(decision, int)
-        return (decision,)
+        return (_index(decision),)
 
     def encode(self, decision: Decision) -> tuple[float, ...]:
         """How deep, and whether it is a loop at all."""
         (location,) = self.values(decision)
         return (max(location, 0) / max(self.loops, 1), float(location == ROOT), float(location == INLINE))
+
+
+def _index(decision: Decision) -> int:
+    assert isinstance(decision, int)
+    return decision
 
 
 def _tuple(decision: Decision) -> tuple[int, ...]:
@@ -282,6 +271,21 @@ def _tuple(decision: Decision) -> tuple[int, ...]:
 @cache
 def _divisors(number: int) -> tuple[int, ...]:
     return tuple(k for k in range(1, number + 1) if number % k == 0)
+
+
+@cache
+def _moved(factors: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """The same product with a divisor moved from one factor to another."""
+    found = set()
+    for source, amount in enumerate(factors):
+        for divisor in _divisors(amount)[1:]:
+            for target in range(len(factors)):
+                if target != source:
+                    moved = list(factors)
+                    moved[source] //= divisor
+                    moved[target] *= divisor
+                    found.add(tuple(moved))
+    return tuple(sorted(found))
 
 
 @cache

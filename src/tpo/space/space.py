@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tvm import s_tir
 from tvm.s_tir.schedule import Trace
 
@@ -23,7 +24,7 @@ from tpo.schedule import UNSCHEDULED, default_schedule
 from tpo.space import tvm_rules
 from tpo.space.candidate import Candidate, plain
 from tpo.space.compose import Draft, Problem, compose, message_of
-from tpo.space.decisions import Site, Size, as_decision, count, draw, mutate, sites_of
+from tpo.space.decisions import Domain, Rows, Site, Size, as_decision, decisions_of, sites_of
 from tpo.targets import Target
 from tpo.workload import Workload, schedule_of
 
@@ -60,9 +61,20 @@ class Sketch:
         return cls(name, Trace(trace.insts, {}), trace, sites_of(trace))
 
     @cached_property
+    def domain(self) -> Domain:
+        """All its decisions, as rows of numbers."""
+        return Domain(self.sites, self.constraints)
+
+    @property
     def size(self) -> Size:
         """How many candidates there are, before and after constraints."""
-        return count(self.sites, self.constraints)
+        return self.domain.size
+
+    @cached_property
+    def preferred_row(self) -> Rows:
+        """The decisions its rules would make, as the only row; none where that is not known."""
+        row = self.domain.row(decisions_of(self.preferred))
+        return np.zeros((0, len(self.sites)), np.int64) if row is None else row[None]
 
 
 @dataclass
@@ -77,6 +89,11 @@ class Space:
     context: Any  # TVM's, which its postprocessors belong to
     sketches: list[Sketch] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        """The workload's."""
+        return self.workload.key
 
     @cached_property
     def _default(self) -> Candidate:
@@ -95,23 +112,28 @@ class Space:
 
     def sample(self, sketch: Sketch, seed: int) -> Candidate | None:
         """A random candidate of a sketch; None if TVM refuses what was drawn."""
-        decisions = draw(sketch.sites, sketch.constraints, np.random.default_rng(seed))
-        if decisions is None:
-            return None
-        return self._apply(_decided(sketch.trace, decisions), sketch.name, sketch.program, seed)
+        drawn = sketch.domain.draw(1, np.random.default_rng(seed))
+        return self.at(sketch, drawn[0], seed) if len(drawn) else None
+
+    def at(self, sketch: Sketch, row: NDArray[np.int64], seed: int = 1) -> Candidate | None:
+        """The candidate of a sketch that decides as the row says; None if TVM refuses it."""
+        trace = decided(sketch.trace, sketch.domain.decisions(row))
+        return self._apply(trace, sketch.name, sketch.program, seed)
+
+    def row(self, candidate: Candidate) -> tuple[Sketch, NDArray[np.int64]] | None:
+        """The sketch of a candidate and its row there; None if it is none of this space's."""
+        sketch = self.sketch(candidate.sketch)
+        row = None if sketch is None else sketch.domain.row(decisions_of(candidate.trace))
+        return None if sketch is None or row is None else (sketch, row)
 
     def mutate(self, candidate: Candidate, rng: np.random.Generator) -> Candidate | None:
         """The candidate with one to three of its decisions changed; None if TVM refuses them."""
-        sketch = self.sketch(candidate.sketch)
-        found = sampling(candidate.trace)
-        sites = sites_of(candidate.trace) if sketch is None else sketch.sites
-        if not sites or len(found) != len(sites):
+        found = self.row(candidate)
+        if found is None:
             return None
-        before = [as_decision(candidate.trace.decisions[inst]) for inst in found]
-        constraints = () if sketch is None else sketch.constraints
-        after = mutate(sites, constraints, before, rng)
-        changed = _decided(candidate.trace, after)
-        return self._apply(changed, candidate.sketch, candidate.program, draw_seed(rng))
+        sketch, row = found
+        (changed,) = sketch.domain.mutate(row[None], rng)
+        return self.at(sketch, changed, draw_seed(rng))
 
     def decision(self, candidate: Candidate, site: int) -> Decision:
         """What a candidate has decided at a site."""
@@ -231,8 +253,8 @@ def _add_sketch(space: Space, sketch: Sketch) -> None:
         space.sketches.append(sketch)
 
 
-def _decided(trace: Any, decisions: Sequence[Decision | None]) -> Any:
-    """The instructions of a trace with other decisions; TVM draws where there is None."""
+def decided(trace: Any, decisions: Sequence[Decision | None]) -> Any:
+    """The instructions of a trace with these decisions; TVM draws where there is None."""
     pairs = zip(sampling(trace), decisions, strict=True)
     return Trace(trace.insts, {inst: _plain_decision(value) for inst, value in pairs if value is not None})
 

@@ -24,7 +24,7 @@ from tpo.measure.packing import SplitKernel, split_kernel, written_parameters
 from tpo.space import tvm_rules
 from tpo.space.candidate import Candidate
 from tpo.space.compose import Problem, compose
-from tpo.space.decisions import allowed, sites_of
+from tpo.space.decisions import sites_of
 from tpo.space.space import Sketch, Space, sketch_of
 from tpo.targets import Target, resolve
 from tpo.testing import corpus
@@ -90,8 +90,8 @@ def _faults(space: Space, sketch: Sketch, candidate: Candidate, seed: int) -> It
             decision = distribution.draw(rng)
             if distribution.mutate(decision, rng) == decision:
                 yield f"site {site.name} does not mutate"
-    decided = [space.decision(candidate, k) for k in range(len(sketch.sites))]
-    if not allowed(sketch.sites, sketch.constraints, [decided])[0]:
+    found = space.row(candidate)
+    if found is None or not sketch.domain.allowed(found[1][None])[0]:
         yield "it breaks a constraint"
     try:
         error = _difference(space, candidate)

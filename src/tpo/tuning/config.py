@@ -29,6 +29,8 @@ from tpo.targets import MAX_THREADS
 tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 Effort: TypeAlias = Literal["quick", "normal", "full"]
+StrategyName: TypeAlias = Literal["evolutionary", "random", "replay", "tvm"]
+CostName: TypeAlias = Literal["pretrained", "ranking", "regression"]
 PREFIX = "TPO_TUNE_"
 NESTED = "__"
 _FILE = "give a file like those in configs/effort/"
@@ -86,6 +88,10 @@ class TuneConfig(_Settings):
         ge=1,
         description="the number of leaders of each task measured again before one is called best",
     )
+    strategy: StrategyName = Field(
+        default="evolutionary", description="what decides which candidates are tried"
+    )
+    cost: CostName = Field(default="pretrained", description="what ranks candidates before they are measured")
     seed: int = Field(default=0, ge=0, description="the start of all random numbers")
     threads: int | None = Field(
         default=None,

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import numpy as np
 
-from tpo.cost.ranker import Ranker
 from tpo.frontend.model import Model
 from tpo.lang.library import load_rules
 from tpo.measure import Failure, Measurement
 from tpo.records import Records, Run, Trial, target_key
-from tpo.search import Evolve, Strategy, TaskScheduler, estimate_seconds
+from tpo.search import Strategy, TaskScheduler, estimate_seconds
 from tpo.space import Candidate, Space, build_space, default_candidate
 from tpo.space.tvm_rules import PREFIX
 from tpo.targets import Target
 from tpo.tasks import extract_tasks
+from tpo.tuning import strategies
 from tpo.tuning.budget import Budget
 from tpo.tuning.config import TuneConfig
 from tpo.tuning.events import Event, Warned
@@ -68,7 +68,7 @@ class Session:
             [(entry.key, entry.weight, entry.estimated_seconds) for entry in entries], limit, config.batch
         )
         self.rng = np.random.default_rng(config.seed)
-        self.ranker = Ranker(self.threads, config.seed)
+        self.cost = strategies.cost_model(config, self.threads)
         self._spaces: dict[str, Space] = {}
         self._defaults: dict[str, Candidate] = {}
         self._strategies: dict[str, Strategy] = {}
@@ -114,7 +114,7 @@ class Session:
         """The search of a task, reminded of what the store has about it."""
         if entry.key not in self._strategies:
             space = self.space(entry.group.leader)
-            made = self._strategies[entry.key] = Evolve(space, self.ranker, self.rng, self.threads)
+            made = self._strategies[entry.key] = strategies.strategy(self, space)
             made.observe(self._remembered(space))
         return self._strategies[entry.key]
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from support.small_workloads import workload
-from tpo.cost.features import LENGTH, extract
+from tpo.cost.stores import LENGTH, extract
 from tpo.space import Candidate, build_space
 from tpo.targets import resolve
 

@@ -293,7 +293,7 @@ def test_threads_and_vectors_are_those_that_tvms_postprocessors_make(name):
                 continue
             real = dict(kinds_of(candidate.module))
             simulated = simulate(sketch, whole.workload, row)
-            for model in models_of(simulated, whole.workload.func, NATIVE.hardware):
+            for model in models_of(simulated, NATIVE.hardware):
                 block = model.nest.block.name
                 kinds = real.get(block) or real[f"{block}_update"]  # TVM has decomposed it
                 assert (example(model.parallel), example(model.lanes)) == kinds, (sketch.name, block)

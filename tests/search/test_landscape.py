@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
+from tpo.cost.online import OnlineModel
+from tpo.cost.ranking import RankingModel
 from tpo.errors import LandscapeError, UsageError
 from tpo.lang import Choice, PerfectTile
+from tpo.search.evolve import Evolve
 from tpo.search.landscape import Landscape, RecordedSketch
 from tpo.search.simulation import Regret, make_strategy, search
 from tpo.space.decisions import Domain, Site
@@ -92,3 +95,34 @@ def test_bands_hold_the_mean():
     regret = Regret.of(curves)
     assert regret.mean.tolist() == [2.0, 1.25, 0.3]
     assert np.all(regret.low[1:] <= regret.mean[1:]) and np.all(regret.mean[1:] <= regret.high[1:])
+
+
+def test_a_few_of_a_large_sketch_are_all_there_is():
+    """As of TVM's sketches, of which no landscape has everything: chains go from one row to another."""
+    sites = tuple(Site(f"tile{k}", PerfectTile(720, 4)) for k in range(3))
+    rng = np.random.default_rng(0)
+    rows = np.unique(Domain(sites).draw(60, rng), axis=0)
+    few = RecordedSketch("few", sites, rows, rng.random(60) + 1, rng.random((60, 4), np.float32), rows[:0])
+    domain = few.domain
+    assert (
+        domain.support == 60 and domain.draw(80, rng).shape == (80, 3) and len(domain.spread(80, rng)) == 60
+    )
+    for found in (domain.draw(9, rng), domain.mutate(rows[:9], rng), domain.cross(rows[:9], rows[9:18], rng)):
+        assert domain.allowed(found).all()
+    assert (domain.mutate(rows, rng) != rows).any(axis=1).all()
+    assert not domain.allowed(Domain(sites).draw(20, rng)).all()
+    whole = Landscape({"key": "few"}, (few,))
+    strategy = Evolve(whole, OnlineModel(RankingModel(names="abcd")), rng, 1, whole, chains=4)
+    assert search(strategy, whole, 60)[-1] == 0, "the search ends when all were measured"
+
+
+def test_what_is_preferred_need_not_have_been_measured():
+    good = sketch("good", 1.0, 0)
+    rows, kept = good.rows, np.arange(1, len(good.rows))
+    partly = RecordedSketch("good", good.sites, rows[kept], good.seconds[kept], good.features[kept], rows[:1])
+    whole = Landscape({"key": "partly"}, (partly,))
+    strategy = make_strategy("evolutionary", "ranking", whole, 0)
+    known = [candidate for _ in range(3) for candidate in strategy.propose(8, set())]
+    assert len({candidate.key for candidate in known}) == 24
+    assert all(candidate.row.tobytes() in partly.places for candidate in known)
+    assert not whole.features(partly, rows[:1]).any()

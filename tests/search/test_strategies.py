@@ -1,5 +1,6 @@
 """Strategies keep their contract, find what is good, and end on spaces that are small."""
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 from support.small_workloads import workload
 from tpo.cost.online import OnlineModel
 from tpo.cost.ranking import RankingModel
+from tpo.cost.regression import RegressionModel
+from tpo.cost.stores import StoreFeatures
 from tpo.measure.contract import Failure, Measurement
 from tpo.search.evolve import Evolve
 from tpo.search.random import Random
@@ -146,3 +149,23 @@ def test_a_default_that_another_process_is_measuring_does_not_end_the_search():
     strategy = evolve("conv3x3")
     default = space("conv3x3").default()
     assert len(strategy.propose(1, {default.key})) == 1
+
+
+def test_a_space_without_sketches_has_only_its_default():
+    """Even when the model has learnt from other tasks."""
+    whole = space("conv3x3")
+    strategy = evolve("conv3x3")
+    strategy.observe([(c, made_up(c)) for c in strategy.propose(16, set())])
+    assert strategy.model.ready
+    empty = Evolve(dataclasses.replace(whole, sketches=[]), strategy.model, np.random.default_rng(0))
+    assert [candidate.key for candidate in empty.propose(4, set())] == [whole.default().key]
+    assert empty.propose(4, set()) == []
+
+
+def test_features_of_applied_candidates_work_as_well():
+    """MetaSchedule's way, with few chains, since every candidate is made in order to be judged."""
+    whole = space("max pool")
+    model = OnlineModel(RegressionModel())
+    strategy = Evolve(whole, model, np.random.default_rng(0), 2, StoreFeatures(whole), chains=4)
+    seconds = search(strategy, 3)
+    assert len(seconds) >= 16 and model.ready

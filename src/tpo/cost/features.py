@@ -26,8 +26,8 @@ CACHES = ("l1", "l2", "l3")
 Named = dict[str, Number]
 
 
-def describe(simulated: Simulated, func: Any, hw: Hardware, flops: float, size: float) -> Named:
-    """Every feature of a sketch by name, a column or a number; `func` has `flops` and a `size` in bytes."""
+def describe(simulated: Simulated, hw: Hardware, flops: float, size: float) -> Named:
+    """Every feature of a sketch by name; its workload has so many `flops`, and parameters of a `size`."""
     found: Named = {
         "workload.flops": math.log2(flops + 1.0),
         "workload.bytes": math.log2(size + 1.0),
@@ -39,7 +39,7 @@ def describe(simulated: Simulated, func: Any, hw: Hardware, flops: float, size: 
         "hw.l2": math.log2(hw.l2_bytes),
         "hw.l3": math.log2(max(hw.l3_bytes, 1)),
     }
-    models = models_of(simulated, func, hw)
+    models = models_of(simulated, hw)
     if not models:
         return found
     main, *others = sorted(models, key=lambda model: -model.weight)
@@ -48,13 +48,13 @@ def describe(simulated: Simulated, func: Any, hw: Hardware, flops: float, size: 
     return found | (_second(others[0], scale) if others else {})
 
 
-def models_of(simulated: Simulated, func: Any, hw: Hardware) -> list[NestModel]:
+def models_of(simulated: Simulated, hw: Hardware) -> list[NestModel]:
     """The nests of a program that run when it does, without those that pack constants."""
     marks = {**simulated.asked, **simulated.marks} if PARALLEL in simulated.asked else {}
     done = [nest for nest in simulated.nests if AT_COMPILE_TIME in nest.stmt.annotations]
     nests = [nest for nest in simulated.nests if AT_COMPILE_TIME not in nest.stmt.annotations]
-    packed = analysis.layout_free(func) if marks else []
-    given = [*func.params, *(region.source for nest in done for region in nest.stmt.writes)]
+    packed = analysis.layout_free(simulated.func) if marks else []
+    given = [*simulated.func.params, *(region.source for nest in done for region in nest.stmt.writes)]
     homes = _homes(nests, given)
     loops = [
         (id(loop), summed) for nest in nests for loop, summed in zip(nest.loops, nest.summed, strict=True)

@@ -51,12 +51,12 @@ class Loop:
 
     @cached_property
     def along(self) -> dict[int, list[Digit]]:
-        """Its steps along every root."""
+        """Its steps along every root that it moves along for some candidate."""
         found: dict[int, list[Digit]] = {}
         for view in self.views:
             known = set(found)
             for digit in view:
-                if digit.root not in known:
+                if digit.root not in known and digit.extent != 1.0:
                     found.setdefault(digit.root, []).append(digit)
         return found
 
@@ -101,7 +101,7 @@ def _take(digits: View, extent: Number) -> tuple[View, View]:
         return (Digit(only.root, extent, only.stride),), (rest,)
     taken, left = [], []
     for digit in reversed(digits):
-        part = minimum(digit.extent, extent)
+        part = 1.0 if digit.extent == 1.0 else minimum(digit.extent, extent)
         taken.append(Digit(digit.root, part, digit.stride))
         left.append(Digit(digit.root, ceil_div(digit.extent, part), digit.stride * part))
         extent = ceil_div(extent, part)

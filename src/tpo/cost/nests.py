@@ -187,7 +187,8 @@ class NestModel:
         axes = [value.value for value in self.nest.block.values if value.kind == "Var"]
         if len(axes) != self.depth or any(self.nest.summed) or not all(self.nest.single):
             return False
-        if not all(axis in loop.along for axis, loop in zip(axes, self.nest.loops, strict=True)):
+        pairs = zip(axes, self.nest.loops, strict=True)
+        if not all(axis in loop.along or loop.extent == 1.0 for axis, loop in pairs):
             return False
         for access in self.accesses:
             used = [index.value for index in access.indices if index.kind == "Var"]
@@ -261,7 +262,7 @@ class NestModel:
 
     def _axes_of(self, loops: Sequence[Loop]) -> set[int]:
         """The axes that some loops move along."""
-        roots = {root for loop in loops if loop.extent != 1.0 for root in loop.along}
+        roots = {root for loop in loops for root in loop.along}
         return {axis for axis, value in enumerate(self.nest.block.values) if value.keys() & roots}
 
     def registers(self, access: Access) -> Number:
@@ -385,7 +386,7 @@ class NestModel:
             return line
         at = max(depth, access.home)
         *outer, last = (self._reach(access, dim, at) for dim in range(len(access.indices)))
-        if access.packed or access.shape[-1] * access.bytes < line:  # rows that share lines
+        if access.packed or access.home or access.shape[-1] * access.bytes < line:  # rows share lines
             return product(outer) * last * access.bytes
         return product(outer) * ceil_div(last * access.bytes, line) * line
 

@@ -128,8 +128,7 @@ class Simulator:
         """Watch TVM replay a candidate that has come to a node, and write down what was seen, if it can."""
         try:
             simulated = simulate(sketch, self.workload, row)
-            func = (sketch.program or self.workload).func
-            named = describe(simulated, func, self.hw, self.flops, self.size)
+            named = describe(simulated, self.hw, self.flops, self.size)
         except (
             Exception
         ) as error:  # a rule may do what nobody has foreseen: it is then judged without features

@@ -115,11 +115,13 @@ class Nest:
 class Simulated:
     """A sketch as loops, for all its candidates that keep the conditions: columns that have to be a number.
 
+    `func` is the program of the one candidate.
     `marks` are annotations whose values were sampled, `asked` those of the whole function. `surprises` names
     blocks whose loops TVM has made other than foreseen; they are then as they were for the one candidate.
     """
 
     tape: Tape
+    func: Any
     nests: tuple[Nest, ...]
     marks: dict[str, Number]
     asked: dict[str, float]
@@ -187,7 +189,8 @@ class Watch:
     def simulated(self) -> Simulated:
         """What was seen, when TVM is done."""
         self._finish()
-        body = self._sch.mod["main"].body.block
+        func = self._sch.mod["main"]
+        body = func.body.block
         found: list[Nest] = []
         self._walk(body.body, [], found)
         asked = {
@@ -196,7 +199,7 @@ class Watch:
             if isinstance(value, (int, tirx.IntImm))
         }
         conditions, surprises = tuple(self.conditions), tuple(self._surprises)
-        return Simulated(self.tape, tuple(found), self._marks, asked, conditions, surprises)
+        return Simulated(self.tape, func, tuple(found), self._marks, asked, conditions, surprises)
 
     # Instructions ---------------------------------------------------------------------------------
 

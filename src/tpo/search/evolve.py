@@ -27,10 +27,10 @@ from tpo.space import Space
 from tpo.space.decisions import Rows
 from tpo.space.space import draw_seed
 
-CHAINS = 256
+CHAINS = 256  # fewer where features are costly
 STEPS = 4  # of annealing; the last ones accept nothing that scores lower
 HOTTEST = 1.0  # temperature of the first step, in standard deviations of the scores
-ENUMERATED = 1024  # candidates of a sketch that are simply all scored
+ENUMERATED = 4  # times as many candidates of a sketch as there are chains are simply all scored
 PARENTS = 32  # the best measured ones, which chains start from
 STARTS = (0.4, 0.3, 0.3)  # shares of chains that start drawn, spread evenly, and at parents
 CROSSED, MOVED = 0.2, 0.05  # shares of steps that cross two chains, that move to another sketch
@@ -69,6 +69,7 @@ class Evolve(Strategy):
         rng: np.random.Generator,
         threads: int | None = None,
         extractor: Extractor | None = None,
+        chains: int = CHAINS,
     ) -> None:
         if extractor is None or threads is None:
             assert isinstance(space, Space), "nothing else can be simulated, or knows its hardware"
@@ -77,6 +78,7 @@ class Evolve(Strategy):
         self.space, self.model, self.rng = space, model, rng
         self.extractor: Extractor = extractor
         self.threads: int = threads
+        self.chains = chains
         self._parents: dict[str, list[tuple[float, Row]]] = defaultdict(list)
         self._trials: Counter[str] = Counter()
         self._tried: set[tuple[str, bytes]] = set()
@@ -129,7 +131,7 @@ class Evolve(Strategy):
             return []
         shares = zip(self.space.sketches, self._weights(), strict=True)
         visited = [self._scored(sketch, self._starts(sketch, share)) for sketch, share in shares]
-        chains = [part for part in visited if part.sketch.domain.support > ENUMERATED]
+        chains = [part for part in visited if part.sketch.domain.support > ENUMERATED * self.chains]
         for step in range(STEPS if self.model.ready else 0):
             heat = HOTTEST * max(0.0, 1 - 1.5 * step / STEPS)
             chains = [self._step(chain, heat) for chain in self._moved(chains)]
@@ -148,9 +150,9 @@ class Evolve(Strategy):
     def _starts(self, sketch: SketchLike, share: float) -> Rows:
         """Where chains of a sketch begin, or all of a small one; what it prefers comes first."""
         domain = sketch.domain
-        if domain.support <= ENUMERATED:
+        if domain.support <= ENUMERATED * self.chains:
             return np.concatenate([sketch.preferred_row, domain.every()])
-        drawn, spread, best = (max(2, round(CHAINS * part * share)) for part in STARTS)
+        drawn, spread, best = (max(2, round(self.chains * part * share)) for part in STARTS)
         rows = [sketch.preferred_row, domain.draw(drawn, self.rng), domain.spread(spread, self.rng)]
         parents = [row for _, row in self._parents[sketch.name]]
         if parents:
@@ -197,6 +199,8 @@ class Evolve(Strategy):
         """Rows to measure that were not tried, the best first, some by chance, not too many of a sketch."""
         population = self._population()
         flat = [(part.sketch, row) for part in population for row in part.rows]
+        if not flat:
+            return
         chance = self.rng.permutation(len(flat))
         if self.model.ready:
             best = np.argsort(-np.concatenate([part.scores for part in population]), kind="stable")

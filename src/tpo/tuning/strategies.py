@@ -20,6 +20,7 @@ from tpo.tuning.config import TuneConfig
 if TYPE_CHECKING:
     from tpo.tuning.session import Session
 
+APPLIED = 16  # chains of candidates that TVM makes in order to judge them
 REPLAYED = 64  # records of every other target that are proposed again
 
 
@@ -46,8 +47,9 @@ def strategy(session: Session, space: Space) -> Strategy:
             from tpo.search.tvm_search import TvmEvolutionary
 
             return TvmEvolutionary(space, rng, threads=threads)
-    extractor = StoreFeatures(space) if config.cost == "regression" else Simulator.of(space)
-    return Evolve(space, session.cost, rng, threads, extractor)
+    if config.cost == "regression":  # every candidate has to be applied to be judged
+        return Evolve(space, session.cost, rng, threads, StoreFeatures(space), chains=APPLIED)
+    return Evolve(space, session.cost, rng, threads, Simulator.of(space))
 
 
 def _recorded(session: Session, space: Space) -> list[Recorded]:

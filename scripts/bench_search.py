@@ -30,12 +30,14 @@ than 10 % for any program, is printed but does not count. A file given by --json
 from __future__ import annotations
 
 import argparse
+import ctypes
 import importlib
 import json
 import math
 import multiprocessing
 import os
 import resource
+import signal
 import sys
 import tempfile
 import time
@@ -294,8 +296,13 @@ def run_search(results: Results, search: Search) -> Search:
 
 def fresh(work: Any, *arguments: Any) -> Any:
     """What a function returns in a process that nobody has used before, or will again."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), die_with_parent) as pool:
         return pool.submit(work, *arguments).result()
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to: a search that nobody waits for would disturb whatever is measured next."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def stock_search(search: Search, settings: dict[str, Any], folder: Path) -> Search:

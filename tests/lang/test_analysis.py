@@ -7,7 +7,14 @@ from tpo.testing import corpus
 from tpo.workload import schedule_of
 
 KINDS = {
-    "is_matmul": {"matmul", "matmul of primes", "batch matmul", "batch matmul of primes", "int8 dense"},
+    "is_matmul": {
+        "matmul",
+        "matmul of primes",
+        "matmul of 53 rows",
+        "batch matmul",
+        "batch matmul of primes",
+        "int8 dense",
+    },
     "is_conv": {"conv 3x3", "conv 1x1", "conv strided"},
     "is_depthwise": {
         "depthwise conv",

@@ -11,9 +11,11 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from tpo.cost.accesses import accesses_of
+from tpo.cost.blocks import Nest
 from tpo.cost.columns import Number, at_most, ceil_div, log2, maximum, product, where
-from tpo.cost.nests import PARALLEL, NestModel, accesses_of
-from tpo.cost.watch import Nest, Simulated
+from tpo.cost.nests import PARALLEL, NestModel
+from tpo.cost.watch import Simulated
 from tpo.hardware import Hardware
 from tpo.lang import analysis
 from tpo.schedule.moves import AT_COMPILE_TIME

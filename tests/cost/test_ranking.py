@@ -5,8 +5,9 @@ import pytest
 
 from tpo.cost.contract import Dataset
 from tpo.cost.ranking import RankingModel
-from tpo.cost.training import Quality, leave_one_out, stored_decisions
+from tpo.cost.training import Quality, leave_one_out
 from tpo.errors import CostModelFileError
+from tpo.space.stored import stored_decisions
 
 NAMES = [f"f{k}" for k in range(6)]
 

@@ -3,6 +3,7 @@
 import functools
 import itertools
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,13 +20,14 @@ from tpo.targets import resolve
 from tpo.testing import corpus
 from tpo.workload import Workload, schedule_of
 
-NATIVE = resolve("native", threads=2)
+AVX2 = resolve("x86-64-v3", threads=2)
+VNNI = resolve(str(Path(__file__).parents[1] / "support" / "vnni.toml"), threads=2)  # AVX-512, bytes too
 ROWS, ROWS_OF_PLACES = 16, 6  # candidates of a sketch; of one whose every place is another program
 
 
 @functools.cache
-def space(name: str):
-    return build_space(corpus.workload(name), NATIVE)
+def space(name: str, target=AVX2):
+    return build_space(corpus.workload(name), target)
 
 
 def loops_of(module) -> list[tuple[str, list[int]]]:
@@ -90,14 +92,15 @@ def check(sketch: Sketch, workload: Workload, rows) -> int:
     return count
 
 
+@pytest.mark.parametrize("target", [AVX2, VNNI], ids=lambda target: target.name)
 @pytest.mark.parametrize("name", corpus.NAMES)
-def test_loops_are_those_of_applied_schedules(name):
+def test_loops_are_those_of_applied_schedules(name, target):
     rng = np.random.default_rng(len(name))
-    for sketch in space(name).sketches:
+    for sketch in space(name, target).sketches:
         places = any(isinstance(site.distribution, ComputeLocation) for site in sketch.sites)
         drawn = sketch.domain.draw(ROWS_OF_PLACES if places else ROWS, rng)
         rows = np.unique(np.concatenate([sketch.preferred_row, drawn]), axis=0)
-        assert check(sketch, space(name).workload, rows) >= len(rows) / 2
+        assert check(sketch, space(name, target).workload, rows) >= len(rows) / 2
 
 
 # Instructions that rules may use, though none of ours does in this way ---------------------------------
@@ -205,18 +208,19 @@ def test_constraints_hold_where_their_text_does(name):
 # Features -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("target", [AVX2, VNNI], ids=lambda target: target.name)
 @pytest.mark.parametrize("name", corpus.NAMES)
-def test_features_are_finite_and_of_nothing_but_the_row(name):
-    simulator, rng = Simulator.of(space(name)), np.random.default_rng(0)
-    for sketch in space(name).sketches:
+def test_features_are_finite_and_of_nothing_but_the_row(name, target):
+    simulator, rng = Simulator.of(space(name, target)), np.random.default_rng(0)
+    for sketch in space(name, target).sketches:
         rows = sketch.domain.draw(3, rng)
         found = simulator.features(sketch, rows)
         assert found.shape == (len(rows), len(NAMES)) and found.dtype == np.float32
         assert np.isfinite(found).all()
         assert found.any(axis=1).all(), f"{sketch.name} cannot be simulated"
         np.testing.assert_array_equal(found[1:2], simulator.features(sketch, rows[1:2]))
-    again = Simulator.of(space(name)).features(sketch, rows[::-1])
-    np.testing.assert_array_equal(found, again[::-1])
+        again = Simulator.of(space(name, target)).features(sketch, rows[::-1])
+        np.testing.assert_array_equal(found, again[::-1])
 
 
 def named(sketch_name: str, workload_name: str, **wanted) -> dict[str, float]:
@@ -293,7 +297,7 @@ def test_threads_and_vectors_are_those_that_tvms_postprocessors_make(name):
                 continue
             real = dict(kinds_of(candidate.module))
             simulated = simulate(sketch, whole.workload, row)
-            for model in models_of(simulated, NATIVE.hardware):
+            for model in models_of(simulated, AVX2.hardware):
                 block = model.nest.block.name
                 kinds = real.get(block) or real[f"{block}_update"]  # TVM has decomposed it
                 assert (example(model.parallel), example(model.lanes)) == kinds, (sketch.name, block)

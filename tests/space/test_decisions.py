@@ -139,3 +139,25 @@ def test_constraints_that_nothing_keeps_give_no_rows():
 def test_a_site_with_a_rare_neighbour_reaches_it():
     site = Site("a", Choice([1, 2, 3], [1.0, 0.01, 0.99]))
     assert [site.mutate(0, luck) for luck in (0.0, 0.005, 0.5, 0.999999)] == [1, 1, 2, 2]
+
+
+@given(domains(), seeds)
+@settings(max_examples=80, deadline=None)
+def test_the_row_nearest_to_its_own_values_is_itself(domain, seed):
+    (row,) = domain.draw(1, np.random.default_rng(seed))[:1] if len(domain.every()) else (None,)
+    assume(row is not None)
+    values = [tuple(site.values[k].tolist()) for site, k in zip(domain.sites, row, strict=True)]
+    (found,) = domain.nearest(values)
+    again = [tuple(site.values[k].tolist()) for site, k in zip(domain.sites, found, strict=True)]
+    assert again == values
+
+
+def test_values_of_another_workload_find_the_closest_row_that_is_allowed():
+    sites = (Site("tile", PerfectTile(48, 2)), Site("unroll", Choice([1, 4, 16])))
+    free = Domain(sites)
+    (row,) = free.nearest([(7, 9), (5,)])
+    assert free.decisions(row) == [(6, 8), 1]
+    assert len(free.nearest([(7, 9)])) == len(free.nearest([(7, 9, 1), (5,)])) == 0
+    bounded = Domain(sites, (at_most(7, ["tile", "unroll"]),))
+    (row,) = bounded.nearest([(7, 9), (5,)])
+    assert bounded.allowed(row[None])[0]

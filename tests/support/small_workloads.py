@@ -51,7 +51,10 @@ WORKLOADS = {
 
 def relax_module(name: str) -> Any:
     """A workload as the frontend leaves it: `main(x)` and its functions."""
-    shape, build = WORKLOADS[name]
+    return _lowered(*WORKLOADS[name])
+
+
+def _lowered(shape: tuple[int, ...], build: Any) -> Any:
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType(shape, "float32"))
     with builder.function("main", [x]):
@@ -67,7 +70,12 @@ def relax_module(name: str) -> Any:
 
 def workload(name: str) -> Workload:
     """The largest function of a workload."""
-    module = relax_module(name)
+    return made(*WORKLOADS[name])
+
+
+def made(shape: tuple[int, ...], build: Any) -> Workload:
+    """The largest function of what `build` makes of an input of a shape."""
+    module = _lowered(shape, build)
     functions = [func for func in module.functions.values() if isinstance(func, tirx.PrimFunc)]
     return Workload.of(max(functions, key=lambda func: len(func.script())))
 

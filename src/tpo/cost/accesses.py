@@ -20,6 +20,7 @@ class Access:
     """A part of a buffer that a block reads or writes: so many elements from each index on.
 
     An intermediate buffer that only nests inside the first `home` loops use is as small as these let it be.
+    What is in between may have another `shape` for another candidate.
     """
 
     buffer: Any
@@ -31,6 +32,7 @@ class Access:
     in_registers: bool  # it is meant to never be in memory
     packed: bool = False  # its layout will be that of the loops
     home: int = 0
+    in_between: bool = False
 
     @cached_property
     def bytes(self) -> float:
@@ -77,6 +79,7 @@ def accesses_of(nest: Nest, homes: Mapping[Any, int], packed: Sequence[Any]) -> 
                     str(buffer.scope()) == "local",
                     any(buffer.same_as(other) for other in packed),
                     homes.get(buffer, 0),
+                    buffer in homes,
                 )
             )
     return found

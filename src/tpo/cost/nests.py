@@ -13,7 +13,7 @@ from tvm.ir import Call
 
 from tpo.cost.accesses import Access
 from tpo.cost.blocks import Nest
-from tpo.cost.columns import Number, at_most, both, ceil_div, equal, example, maximum, minimum, product, where
+from tpo.cost.columns import Number, at_most, both, ceil_div, equal, maximum, minimum, product, where
 from tpo.cost.loops import Loop
 from tpo.hardware import Hardware
 from tpo.lang import analysis
@@ -320,9 +320,12 @@ class NestModel:
             return line
         at = max(depth, access.home)
         *outer, last = (self._reach(access, dim, at) for dim in range(len(access.indices)))
-        if access.packed or access.home or access.shape[-1] * access.bytes < line:  # rows share lines
-            return product(outer) * last * access.bytes
-        return product(outer) * ceil_div(last * access.bytes, line) * line
+        packed = product(outer) * last * access.bytes
+        if access.packed or access.home:
+            return packed
+        row = self._reach(access, len(outer), 0) if access.in_between else access.shape[-1]
+        share_lines = at_most(row * access.bytes, line - 1.0)
+        return where(share_lines, packed, product(outer) * ceil_div(last * access.bytes, line) * line)
 
     @cached_property
     def _in_memory(self) -> list[list[Number]]:
@@ -415,8 +418,8 @@ class NestModel:
 
     @cached_property
     def weight(self) -> float:
-        """The arithmetic of one of the candidates, to compare nests by."""
-        return example(self.points) * self.flops_per_point
+        """The arithmetic that every candidate has to do, to compare nests by."""
+        return math.prod(int(axis.dom.extent) for axis in self.nest.stmt.iter_vars) * self.flops_per_point
 
 
 def _name(call: Any) -> str:

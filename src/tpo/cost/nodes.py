@@ -29,6 +29,14 @@ def realize_of(sref: Any) -> Any:
     return next(node for node in analysis.find(s_tir.SBlockRealize, body) if node.block.same_as(stmt))
 
 
+def blocks_in_scope(stmt: Any) -> list[Any]:
+    """The blocks inside a statement, in order, without those that are parts of them."""
+    if isinstance(stmt, s_tir.SBlockRealize):
+        return [stmt.block]
+    parts = list(stmt.seq) if isinstance(stmt, tirx.SeqStmt) else [getattr(stmt, "body", None)]
+    return [block for part in parts if part is not None for block in blocks_in_scope(part)]
+
+
 def consumers(sch: Any, sref: Any) -> list[Any]:
     """Blocks that read what a block writes, in TVM's order; asked of its state, so that no trace grows."""
     scope = sref.parent

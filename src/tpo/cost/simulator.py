@@ -31,6 +31,7 @@ from tpo.space.decisions import Rows
 from tpo.workload import Workload
 
 MAX_STRUCTURES = 16  # of one sketch: compute locations make different programs
+TYPICAL = 32  # candidates of which the first to be watched is taken
 MAX_FAILURES = 4  # of candidates that TVM does not replay, after which no more of their sketch are tried
 
 Features = NDArray[np.float32]
@@ -103,7 +104,7 @@ class Simulator:
 
     def structures(self, sketch: Sketch, rows: Rows) -> Iterator[tuple[Program | None, Positions]]:
         """What computes the features of which rows."""
-        known = self._known.setdefault(sketch.name, _Known())
+        known = self._known.get(sketch.name) or self._begin(sketch)
         open_: list[tuple[Node, Node, Positions]] = [(known.root, known.root, np.arange(len(rows)))]
         while open_:
             node, above, chosen = open_.pop()
@@ -123,6 +124,17 @@ class Simulator:
             for answer in np.unique(found):
                 child = node.answers.setdefault(float(answer), Node())
                 open_.append((child, node, chosen[found == answer]))
+
+    def _begin(self, sketch: Sketch) -> _Known:
+        """Watch one candidate whose loops all have several steps, if there is: TVM leaves out others."""
+        known = self._known[sketch.name] = _Known()
+        spread = sketch.domain.spread(TYPICAL, np.random.default_rng(0))
+        rows = np.concatenate([sketch.preferred_row, spread])
+        if len(rows):
+            values = sketch.domain.values(rows).values()
+            ones = sum((column == 1 for column in values), np.zeros(len(rows), int))
+            self._compile(sketch, rows[int(np.argmin(ones))], known, known.root)
+        return known
 
     def _compile(self, sketch: Sketch, row: NDArray[np.int64], known: _Known, node: Node) -> bool:
         """Watch TVM replay a candidate that has come to a node, and write down what was seen, if it can."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +12,10 @@ from scipy import stats
 from tpo import targets
 from tpo.cost.contract import CostModel, Dataset, Scores
 from tpo.cost.simulator import Simulator
-from tpo.lang.distributions import Decision
 from tpo.records import Records
 from tpo.records.record import Trial
 from tpo.space import Sketch, Space, build_space
-from tpo.space.decisions import as_decision
+from tpo.space.stored import stored_decisions
 
 FEWEST = 8  # trials of a workload that are worth learning an order from
 
@@ -63,18 +61,6 @@ def learnable(space: Space, trials: list[Trial]) -> Dataset:
         group = f"{space.workload.key} {space.target.hardware.cores}"
         parts.append(Dataset(features, np.array(seconds[name]), (group,) * len(found)))
     return Dataset.join(parts) if parts else Dataset(np.zeros((0, 0), np.float32), np.zeros(0), ())
-
-
-def stored_decisions(trace_json: str) -> list[Decision | None]:
-    """What a stored trace has decided, site by site.
-
-    >>> stored_decisions('[[["SampleCategorical",[],[[1,2],[0.5,0.5]],["v1"]]],[[0,1]]]')
-    [1]
-    """
-    instructions, decided = json.loads(trace_json)
-    known = {int(position): as_decision(value) for position, value in decided}
-    sampling = [k for k, inst in enumerate(instructions) if str(inst[0]).startswith("Sample")]
-    return [known.get(k) for k in sampling]
 
 
 @dataclass(frozen=True)

@@ -283,7 +283,7 @@ class Watch:
         """For every axis of a block: where others below a loop use the buffer it uses along that axis."""
         stmt = block.sref.stmt
         links: list[list[Link]] = [[] for _ in block.extents]
-        others = [other for other in analysis.find(s_tir.SBlock, target.body) if not other.same_as(stmt)]
+        others = [other for other in nodes.blocks_in_scope(target.body) if not other.same_as(stmt)]
         for mine in getattr(stmt, given):
             for other in others:
                 for theirs in getattr(other, asked):

@@ -200,6 +200,17 @@ class Domain:
         known = [k for k in found if k is not None]
         return np.array(known, np.int64) if len(known) == len(found) else None
 
+    def nearest(self, values: Sequence[Sequence[int]]) -> Rows:
+        """A row that decides as closely to some numbers rules see as it can; none if it is no such sketch."""
+        if [len(wanted) for wanted in values] != [site.values.shape[1] for site in self.sites]:
+            return np.zeros((0, len(self.sites)), np.int64)
+        pairs = zip(self.sites, values, strict=True)
+        apart = [np.abs(_scale(site.values) - _scale(np.array(wanted))).sum(axis=1) for site, wanted in pairs]
+        row = np.array([[int(distance.argmin()) for distance in apart]], np.int64)
+        if not self.allowed(row)[0]:
+            row = self.mutate(row, np.random.default_rng(0))
+        return np.asarray(row[self.allowed(row)])
+
     def _grid(self) -> Rows:
         if not self.sites:
             return np.zeros((1, 0), np.int64)
@@ -222,6 +233,11 @@ class Domain:
             rows = make()
             yield rows
             missing -= int(self.allowed(rows).sum()) if self.sites else missing
+
+
+def _scale(values: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Twice as much is as far as half as much; what is below zero has a name of its own."""
+    return np.asarray(np.sign(values) * np.log2(np.abs(values) + 1.0))
 
 
 def sites_of(trace: Any) -> tuple[Site, ...]:

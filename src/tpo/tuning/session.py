@@ -69,6 +69,7 @@ class Session:
         )
         self.rng = np.random.default_rng(config.seed)
         self.cost = strategies.cost_model(config, self.threads)
+        self.taught = {entry.key for entry in entries}  # workloads the cost model hears, or has heard, of
         self._spaces: dict[str, Space] = {}
         self._defaults: dict[str, Candidate] = {}
         self._strategies: dict[str, Strategy] = {}

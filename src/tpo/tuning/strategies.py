@@ -15,6 +15,7 @@ from tpo.search.evolve import Evolve
 from tpo.search.random import Random
 from tpo.search.replay import Recorded, Replay
 from tpo.space import Space
+from tpo.tuning import transfer
 from tpo.tuning.config import TuneConfig
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ def strategy(session: Session, space: Space) -> Strategy:
             return TvmEvolutionary(space, rng, threads=threads)
     if config.cost == "regression":  # every candidate has to be applied to be judged
         return Evolve(space, session.cost, rng, threads, StoreFeatures(space), chains=APPLIED)
-    return Evolve(space, session.cost, rng, threads, Simulator.of(space))
+    transfer.teach(session, space)
+    guesses = transfer.guesses(session, space)
+    return Evolve(space, session.cost, rng, threads, Simulator.of(space), guesses=guesses)
 
 
 def _recorded(session: Session, space: Space) -> list[Recorded]:

@@ -1,0 +1,144 @@
+"""Chains of candidates: scored without being applied, changed step by step, and kept by annealing.
+
+Chains start from what the rules' distributions give, from decisions spread evenly, from what is good for
+other workloads, and from the best that was measured. Each step changes some decisions of a chain, crosses it
+with another one or moves it to another sketch, and is accepted as Metropolis and Hastings have it: always if
+the model scores it higher, else by luck that gets less likely as chains cool down.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tpo.cost.contract import Extractor
+from tpo.cost.online import OnlineModel
+from tpo.search.contract import SketchLike
+from tpo.space.decisions import Rows
+
+CHAINS = 256  # fewer where features are costly
+STEPS = 4  # of annealing; the last ones accept nothing that scores lower
+HOTTEST = 1.0  # temperature of the first step, in standard deviations of the scores
+ENUMERATED = 4  # times as many candidates of a sketch as there are chains are simply all scored
+PARENTS = 32  # the best measured ones, which chains start from
+STARTS = (0.4, 0.3, 0.3)  # shares of chains that start drawn, spread evenly, and at parents
+CROSSED, MOVED = 0.2, 0.05  # shares of steps that cross two chains, that move to another sketch
+CURIOSITY = 0.3  # how much of its spread is added to a score: what nobody knows may be good
+
+Row = NDArray[np.int64]
+
+
+@dataclass
+class Scored:
+    """Rows of one sketch, and how good they look."""
+
+    sketch: SketchLike
+    rows: Rows
+    scores: NDArray[np.float64]
+
+    def __getitem__(self, chosen: Any) -> Scored:
+        return Scored(self.sketch, self.rows[chosen], self.scores[chosen])
+
+    def __add__(self, other: Scored) -> Scored:
+        rows = np.concatenate([self.rows, other.rows])
+        return Scored(self.sketch, rows, np.concatenate([self.scores, other.scores]))
+
+
+@dataclass
+class Known:
+    """What is known of one sketch: its best rows with their times, how often it was tried, good guesses."""
+
+    parents: list[tuple[float, Row]] = field(default_factory=list)
+    trials: int = 0
+    guesses: list[Row] = field(default_factory=list)  # rows that were good for other workloads
+
+    @property
+    def best(self) -> float:
+        """Its shortest time."""
+        return self.parents[0][0] if self.parents else np.inf
+
+    def add(self, measured: list[tuple[float, Row]]) -> None:
+        """Remember the best as parents."""
+        good = [pair for pair in (*self.parents, *measured) if np.isfinite(pair[0])]
+        self.parents = sorted(good, key=lambda pair: pair[0])[:PARENTS]
+
+
+class Population:
+    """Makes the candidates of some sketches that are worth a look."""
+
+    def __init__(
+        self, model: OnlineModel, extractor: Extractor, rng: np.random.Generator, chains: int
+    ) -> None:
+        self.model, self.extractor, self.rng, self.chains = model, extractor, rng, chains
+        self.known: dict[str, Known] = defaultdict(Known)
+
+    def candidates(self, sketches: list[Any]) -> list[Scored]:
+        """All there is of small sketches, of others what chains have visited."""
+        if not sketches:
+            return []
+        shares = zip(sketches, self._weights(sketches), strict=True)
+        visited = [self._scored(sketch, self._starts(sketch, share)) for sketch, share in shares]
+        chains = [part for part in visited if part.sketch.domain.support > ENUMERATED * self.chains]
+        for step in range(STEPS if self.model.ready else 0):
+            heat = HOTTEST * max(0.0, 1 - 1.5 * step / STEPS)
+            chains = [self._step(chain, heat) for chain in self._moved(chains)]
+            visited += chains
+        return visited
+
+    def _weights(self, sketches: list[Any]) -> NDArray[np.float64]:
+        """How much of the population each sketch gets: more if it has shown good ones or was tried little."""
+        known = [self.known[sketch.name] for sketch in sketches]
+        best = np.array([sketch.best for sketch in known])
+        shown = (best.min() / best) ** 4 if np.isfinite(best.min()) else np.zeros(len(best))
+        weights = shown + [1 / (1 + sketch.trials) for sketch in known]
+        return np.asarray(weights / weights.sum())
+
+    def _starts(self, sketch: SketchLike, share: float) -> Rows:
+        """Where chains of a sketch begin, or all of a small one; what it prefers comes first."""
+        domain, known = sketch.domain, self.known[sketch.name]
+        if domain.support <= ENUMERATED * self.chains:
+            return np.concatenate([sketch.preferred_row, domain.every()])
+        drawn, spread, best = (max(2, round(self.chains * part * share)) for part in STARTS)
+        rows = [sketch.preferred_row, *(guess[None] for guess in known.guesses)]
+        rows += [domain.draw(drawn, self.rng), domain.spread(spread, self.rng)]
+        if known.parents:
+            # The minimum of two favours the better half without forgetting the other.
+            chosen = self.rng.integers(len(known.parents), size=(2, best)).min(axis=0)
+            rows.append(np.stack([known.parents[k][1] for k in chosen]))
+        return np.concatenate(rows)
+
+    def _step(self, chain: Scored, heat: float) -> Scored:
+        """Every chain of a sketch one step on."""
+        domain, rows, count = chain.sketch.domain, chain.rows, len(chain.rows)
+        crossed = domain.cross(rows, rows[self.rng.permutation(count)], self.rng)
+        is_crossed = (self.rng.random(count) < CROSSED)[:, None]
+        offered = self._scored(chain.sketch, np.where(is_crossed, crossed, domain.mutate(rows, self.rng)))
+        scale = max(heat * float(chain.scores.std()), 1e-9) if count else 1.0
+        accepted = self.rng.random(count) < np.exp(np.minimum(offered.scores - chain.scores, 0.0) / scale)
+        return Scored(
+            chain.sketch,
+            np.where(accepted[:, None], offered.rows, rows),
+            np.where(accepted, offered.scores, chain.scores),
+        )
+
+    def _moved(self, chains: list[Scored]) -> list[Scored]:
+        """Some of the worst chains of every sketch begin anew in the sketch that looks best."""
+        if len(chains) < 2:
+            return chains
+        best = max(chains, key=lambda chain: float(chain.scores.max(initial=-np.inf)))
+        result, moving = [], 0
+        for chain in (chain for chain in chains if chain is not best):
+            leaving = round(MOVED * len(chain.rows))
+            result.append(chain[np.argsort(-chain.scores)[: len(chain.rows) - leaving]])
+            moving += leaving
+        return [best + self._scored(best.sketch, best.sketch.domain.draw(moving, self.rng)), *result]
+
+    def _scored(self, sketch: SketchLike, rows: Rows) -> Scored:
+        if not self.model.ready or not len(rows):
+            return Scored(sketch, rows, np.zeros(len(rows)))
+        found = self.model.predict(self.extractor.features(sketch, rows))
+        return Scored(sketch, rows, found.score + CURIOSITY * found.spread)

@@ -350,8 +350,7 @@ def tpo_search(search: Search, settings: dict[str, Any], folder: Path) -> Search
             found |= {"early": loop.confirmed(search.trials // EARLY, "not counted")}
     if search.contender == "tpo":
         first = Evolve(space, new_model(settings["threads"], search.seed), np.random.default_rng(search.seed))
-        default = space.default()
-        found |= {"default": default, "zero": next(iter(first.propose(1, {default.key})), None)}
+        found |= {"default": space.default(), "zero": first.first_choice()}
     for name, candidate in found.items():
         if candidate is not None:
             search.sketches[name] = candidate.sketch

@@ -146,18 +146,22 @@ def test_a_site_with_a_rare_neighbour_reaches_it():
 def test_the_row_nearest_to_its_own_values_is_itself(domain, seed):
     (row,) = domain.draw(1, np.random.default_rng(seed))[:1] if len(domain.every()) else (None,)
     assume(row is not None)
-    values = [tuple(site.values[k].tolist()) for site, k in zip(domain.sites, row, strict=True)]
-    (found,) = domain.nearest(values)
+    values = {site.name: tuple(site.values[k].tolist()) for site, k in zip(domain.sites, row, strict=True)}
+    (found,) = domain.nearest(values, row[None])
     again = [tuple(site.values[k].tolist()) for site, k in zip(domain.sites, found, strict=True)]
-    assert again == values
+    assert again == list(values.values())
 
 
 def test_values_of_another_workload_find_the_closest_row_that_is_allowed():
     sites = (Site("tile", PerfectTile(48, 2)), Site("unroll", Choice([1, 4, 16])))
     free = Domain(sites)
-    (row,) = free.nearest([(7, 9), (5,)])
+    prefers = free.row([(1, 48), 2])[None]
+    (row,) = free.nearest({"tile": (7, 9), "unroll": (5,)}, prefers)
     assert free.decisions(row) == [(6, 8), 1]
-    assert len(free.nearest([(7, 9)])) == len(free.nearest([(7, 9, 1), (5,)])) == 0
+    (row,) = free.nearest({"tile": (7, 9), "another": (5,)}, prefers)
+    assert free.decisions(row) == [(6, 8), 2]
+    assert len(free.nearest({"tile": (7, 9, 1)}, prefers)) == 0
+    assert len(free.nearest({"tile": (7, 9)}, prefers[:0])) == 0
     bounded = Domain(sites, (at_most(7, ["tile", "unroll"]),))
-    (row,) = bounded.nearest([(7, 9), (5,)])
+    (row,) = bounded.nearest({"tile": (7, 9), "unroll": (5,)}, prefers)
     assert bounded.allowed(row[None])[0]

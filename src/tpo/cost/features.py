@@ -11,6 +11,9 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tpo.cost.accesses import accesses_of
 from tpo.cost.blocks import Nest
 from tpo.cost.columns import Number, at_most, ceil_div, log2, maximum, product, where
@@ -48,6 +51,14 @@ def describe(simulated: Simulated, hw: Hardware, flops: float, size: float) -> N
     scale = 1.0 / (flops + 1.0)
     found |= _total(models, hw, scale) | _others(others, scale) | _main(main, hw, scale) | _loops(main)
     return found | (_second(others[0], scale) if others else {})
+
+
+def rough_cycles(lines: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Of lines of features the guess of all cycles, as a logarithm; not a number where there is none."""
+    if lines.shape[1] != len(NAMES):  # features of another kind
+        return np.full(len(lines), np.nan)
+    found = lines[:, NAMES.index("total.cycles")].astype(np.float64)
+    return np.where(found > 0, found, np.nan)
 
 
 def models_of(simulated: Simulated, hw: Hardware) -> list[NestModel]:

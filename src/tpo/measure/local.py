@@ -29,6 +29,8 @@ from tpo.measure.timing import Timing
 
 # Candidates built before they are timed: enough to keep all workers busy, few enough to lose.
 _BUILT_PER_WORKER = 8
+# A candidate that needs a thousand times as long as the best, and some time to get ready, is given up.
+_HOPELESS_PATIENCE, _GETTING_READY = 1000, 3.0
 # A reference is an unscheduled function: it may take a hundred times longer than what is timed.
 _REFERENCE_PATIENCE = 30
 
@@ -214,7 +216,8 @@ class LocalRunner(Runner):
 
     def _time(self, item: _Built, best: float) -> Measurement:
         job = Job(item.position, Time(item.number, best))
-        done = ask(item.worker, job, self._options.run_timeout)
+        patience = min(self._options.run_timeout, _GETTING_READY + _HOPELESS_PATIENCE * best)
+        done = ask(item.worker, job, patience)
         return _measurement(done.outcomes[0], item.build_seconds, done.seconds)
 
     def _replace_worn_out(self) -> None:

@@ -67,6 +67,19 @@ class Evolve(Strategy):
         self._proposed.update(found)
         return list(found.values())
 
+    def first_choice(self) -> Any:
+        """What to use without any trial: what looks best; the default while there is no model."""
+        if not self.model.ready:
+            return self.space.default()
+        self.population.curiosity, before = 0.0, self.population.curiosity
+        population = self.population.candidates(list(self.space.sketches))
+        self.population.curiosity = before
+        scores = np.concatenate([part.scores for part in population]) if population else np.zeros(0)
+        flat = [(part.sketch, row) for part in population for row in part.rows]
+        best = (flat[k] for k in np.argsort(-scores, kind="stable")[:ATTEMPTS])
+        made = (self.space.at(sketch, row) for sketch, row in best)
+        return next((candidate for candidate in made if candidate is not None), self.space.default())
+
     def observe(self, results: Sequence[tuple[Any, Measurement]]) -> None:
         """Remember what is good and what was tried, and teach the model."""
         measured: dict[str, list[tuple[float, Row]]] = defaultdict(list)

@@ -3,7 +3,8 @@
 Chains start from what the rules' distributions give, from decisions spread evenly, from what is good for
 other workloads, and from the best that was measured. Each step changes some decisions of a chain, crosses it
 with another one or moves it to another sketch, and is accepted as Metropolis and Hastings have it: always if
-the model scores it higher, else by luck that gets less likely as chains cool down.
+the model scores it higher, else by luck that gets less likely as chains cool down. What would obviously take
+far too long, such as a tile computed again for every element, is left out.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tpo.cost.contract import Extractor
+from tpo.cost.features import rough_cycles
 from tpo.cost.online import OnlineModel
 from tpo.search.contract import SketchLike
 from tpo.space.decisions import Rows
@@ -27,6 +29,7 @@ ENUMERATED = 4  # times as many candidates of a sketch as there are chains are s
 PARENTS = 32  # the best measured ones, which chains start from
 STARTS = (0.4, 0.3, 0.3)  # shares of chains that start drawn, spread evenly, and at parents
 CROSSED, MOVED = 0.2, 0.05  # shares of steps that cross two chains, that move to another sketch
+HOPELESS = 6.0  # times slower than the best, as a logarithm, by a guess that is rarely off by half of that
 CURIOSITY = 0.3  # how much of its spread is added to a score: what nobody knows may be good
 
 Row = NDArray[np.int64]
@@ -34,18 +37,32 @@ Row = NDArray[np.int64]
 
 @dataclass
 class Scored:
-    """Rows of one sketch, and how good they look."""
+    """Rows of one sketch, how good they look, and a rough guess of their cycles (see `rough_cycles`)."""
 
     sketch: SketchLike
     rows: Rows
     scores: NDArray[np.float64]
+    cycles: NDArray[np.float64]
 
     def __getitem__(self, chosen: Any) -> Scored:
-        return Scored(self.sketch, self.rows[chosen], self.scores[chosen])
+        return Scored(self.sketch, self.rows[chosen], self.scores[chosen], self.cycles[chosen])
 
     def __add__(self, other: Scored) -> Scored:
-        rows = np.concatenate([self.rows, other.rows])
-        return Scored(self.sketch, rows, np.concatenate([self.scores, other.scores]))
+        return Scored(
+            self.sketch,
+            np.concatenate([self.rows, other.rows]),
+            np.concatenate([self.scores, other.scores]),
+            np.concatenate([self.cycles, other.cycles]),
+        )
+
+    def replaced(self, other: Scored, chosen: NDArray[np.bool_]) -> Scored:
+        """With some rows of another one in their places."""
+        return Scored(
+            self.sketch,
+            np.where(chosen[:, None], other.rows, self.rows),
+            np.where(chosen, other.scores, self.scores),
+            np.where(chosen, other.cycles, self.cycles),
+        )
 
 
 @dataclass
@@ -74,6 +91,7 @@ class Population:
         self, model: OnlineModel, extractor: Extractor, rng: np.random.Generator, chains: int
     ) -> None:
         self.model, self.extractor, self.rng, self.chains = model, extractor, rng, chains
+        self.curiosity = CURIOSITY
         self.known: dict[str, Known] = defaultdict(Known)
 
     def candidates(self, sketches: list[Any]) -> list[Scored]:
@@ -87,7 +105,7 @@ class Population:
             heat = HOTTEST * max(0.0, 1 - 1.5 * step / STEPS)
             chains = [self._step(chain, heat) for chain in self._moved(chains)]
             visited += chains
-        return visited
+        return _with_a_chance(visited)
 
     def _weights(self, sketches: list[Any]) -> NDArray[np.float64]:
         """How much of the population each sketch gets: more if it has shown good ones or was tried little."""
@@ -119,11 +137,7 @@ class Population:
         offered = self._scored(chain.sketch, np.where(is_crossed, crossed, domain.mutate(rows, self.rng)))
         scale = max(heat * float(chain.scores.std()), 1e-9) if count else 1.0
         accepted = self.rng.random(count) < np.exp(np.minimum(offered.scores - chain.scores, 0.0) / scale)
-        return Scored(
-            chain.sketch,
-            np.where(accepted[:, None], offered.rows, rows),
-            np.where(accepted, offered.scores, chain.scores),
-        )
+        return chain.replaced(offered, accepted)
 
     def _moved(self, chains: list[Scored]) -> list[Scored]:
         """Some of the worst chains of every sketch begin anew in the sketch that looks best."""
@@ -138,7 +152,18 @@ class Population:
         return [best + self._scored(best.sketch, best.sketch.domain.draw(moving, self.rng)), *result]
 
     def _scored(self, sketch: SketchLike, rows: Rows) -> Scored:
-        if not self.model.ready or not len(rows):
-            return Scored(sketch, rows, np.zeros(len(rows)))
-        found = self.model.predict(self.extractor.features(sketch, rows))
-        return Scored(sketch, rows, found.score + CURIOSITY * found.spread)
+        if not len(rows):
+            return Scored(sketch, rows, np.zeros(0), np.zeros(0))
+        features = self.extractor.features(sketch, rows)
+        scores = np.zeros(len(rows))
+        if self.model.ready:
+            found = self.model.predict(features)
+            scores = found.score + self.curiosity * found.spread
+        return Scored(sketch, rows, scores, rough_cycles(features))
+
+
+def _with_a_chance(parts: list[Scored]) -> list[Scored]:
+    """Without rows whose guess is far beyond the least one."""
+    guesses = np.concatenate([part.cycles for part in parts])
+    most = np.nanmin(guesses) + HOPELESS if np.isfinite(guesses).any() else np.inf
+    return [part[~(part.cycles > most)] for part in parts]

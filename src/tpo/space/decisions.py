@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -200,14 +200,19 @@ class Domain:
         known = [k for k in found if k is not None]
         return np.array(known, np.int64) if len(known) == len(found) else None
 
-    def nearest(self, values: Sequence[Sequence[int]]) -> Rows:
-        """A row that decides as closely to some numbers rules see as it can; none if it is no such sketch."""
-        if [len(wanted) for wanted in values] != [site.values.shape[1] for site in self.sites]:
-            return np.zeros((0, len(self.sites)), np.int64)
-        pairs = zip(self.sites, values, strict=True)
-        apart = [np.abs(_scale(site.values) - _scale(np.array(wanted))).sum(axis=1) for site, wanted in pairs]
-        row = np.array([[int(distance.argmin()) for distance in apart]], np.int64)
-        if not self.allowed(row)[0]:
+    def nearest(self, values: Mapping[str, Sequence[int]], otherwise: Rows) -> Rows:
+        """A row as close as can be to the numbers that sites of a name have had, `otherwise` at all others.
+
+        None if they were other kinds of sites, or if no row near there is allowed.
+        """
+        row: Rows = otherwise[:1].copy()
+        for k, site in enumerate(self.sites):
+            wanted = values.get(site.name)
+            if wanted is not None and len(wanted) != site.values.shape[1]:
+                return row[:0]
+            if wanted is not None and len(row):
+                row[0, k] = np.abs(_scale(site.values) - _scale(np.array(wanted))).sum(axis=1).argmin()
+        if len(row) and not self.allowed(row)[0]:
             row = self.mutate(row, np.random.default_rng(0))
         return np.asarray(row[self.allowed(row)])
 

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from tpo.lang.distributions import Decision
+from tpo.lang.sites import PREFIX
 from tpo.space.decisions import as_decision
 
 
@@ -15,31 +16,40 @@ def stored_decisions(trace_json: str) -> list[Decision | None]:
     >>> stored_decisions('[[["SampleCategorical",[],[[1,2],[0.5,0.5]],["v1"]]],[[0,1]]]')
     [1]
     """
-    return [decision for _, decision in _sites(trace_json)]
+    instructions, decided = _read(trace_json)
+    return [decided.get(k) for k, inst in enumerate(instructions) if _samples(inst)]
 
 
-def stored_values(trace_json: str) -> list[tuple[int, ...]]:
-    """The numbers its rules saw, site by site; nothing for what was not decided.
+def stored_values(trace_json: str) -> dict[str, tuple[int, ...]]:
+    """The numbers its rules saw, by the names of sites; those without a name have "site" and their number.
 
     >>> stored_values('[[["SampleCategorical",[],[[1,2],[0.5,0.5]],["v1"]]],[[0,1]]]')
-    [(2,)]
+    {'site0': (2,)}
     """
-    found: list[tuple[int, ...]] = []
-    for instruction, decision in _sites(trace_json):
-        match decision:
-            case None:
-                found.append(())
-            case int() if instruction[0] == "SampleCategorical":
-                found.append((int(instruction[2][0][decision]),))
-            case int():
-                found.append((decision,))
-            case factors:
-                found.append(factors)
-    return found
+    instructions, decided = _read(trace_json)
+    names: list[str] = []
+    places: dict[str, int] = {}
+    found: list[tuple[int, ...] | None] = []
+    for k, (kind, inputs, attrs, outputs) in enumerate(instructions):
+        if _samples(instructions[k]):
+            places |= dict.fromkeys(outputs, len(names))
+            names.append(f"site{len(names)}")
+            found.append(_numbers(kind, attrs, decided.get(k)))
+        elif kind == "Annotate" and str(attrs[0]).startswith(PREFIX) and names:
+            names[places.get(str(inputs[1]), len(names) - 1)] = str(attrs[0])[len(PREFIX) :]
+    return {name: values for name, values in zip(names, found, strict=True) if values is not None}
 
 
-def _sites(trace_json: str) -> list[tuple[Any, Decision | None]]:
+def _numbers(kind: str, attrs: Any, decision: Decision | None) -> tuple[int, ...] | None:
+    if isinstance(decision, int):
+        return (int(attrs[0][decision]),) if kind == "SampleCategorical" else (decision,)
+    return decision
+
+
+def _read(trace_json: str) -> tuple[list[Any], dict[int, Decision]]:
     instructions, decided = json.loads(trace_json)
-    known = {int(position): as_decision(value) for position, value in decided}
-    sampling = [k for k, inst in enumerate(instructions) if str(inst[0]).startswith("Sample")]
-    return [(instructions[k], known.get(k)) for k in sampling]
+    return instructions, {int(position): as_decision(value) for position, value in decided}
+
+
+def _samples(instruction: Any) -> bool:
+    return str(instruction[0]).startswith("Sample")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tpo.cost.training import FEWEST, learnable
 from tpo.records.record import Group
@@ -25,7 +25,9 @@ def guesses(session: Session, space: Space) -> list[tuple[str, Row]]:
     for group in related(session, space):
         for trial in records.top(group.workload, target, BEST):
             sketch = space.sketch(trial.sketch)
-            rows: Any = () if sketch is None else sketch.domain.nearest(stored_values(trial.trace))
+            if sketch is None:
+                continue
+            rows = sketch.domain.nearest(stored_values(trial.trace), sketch.preferred_row)
             found |= {(trial.sketch, row.tobytes()): (trial.sketch, row) for row in rows}
     return list(found.values())
 

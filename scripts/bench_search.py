@@ -16,10 +16,10 @@ Every search keeps its best program. Tuners time differently, so their own times
 end of an operator all programs of all seeds are built, checked against the unscheduled function and timed by
 one runner, in turns (`LocalRunner.compare`, twice). tpo's best is the best of its leaders measured again, as
 `tpo tune` does it; that is part of its wall time. Wall times count from the call of the tuner, after all
-imports; both start their workers inside. Overhead is the share of tpo's wall time outside its runner; `idle`
-is what is left when only the time is taken off that workers spent building (divided by their number) and
-running. Ratios are times of the other divided by ours (above 1: ours is faster), geometric means over seeds,
-then over operators.
+imports and when TVM knows the host's intrinsics; both start their workers inside. Overhead is the share of
+tpo's wall time outside its runner; `idle` is what is left when only the time is taken off that workers spent
+building (divided by their number) and running. Ratios are times of the other divided by ours (above 1: ours
+is faster), geometric means over seeds, then over operators.
 
 A search, or a comparison, is marked if another process was busy just before or after it, or if others used
 more than 5 % of the machine meanwhile. An operator with a mark on it, or whose two comparisons differ by more
@@ -329,18 +329,21 @@ def tpo_search(search: Search, settings: dict[str, Any], folder: Path) -> Search
     from tpo.measure import LocalRunner, MeasureOptions
     from tpo.search import Evolve
     from tpo.space import build_space
+    from tpo.space.tvm_rules import register_intrinsics
     from tpo.testing import operators
 
     target = targets.resolve("native", settings["threads"])
+    register_intrinsics(target.arch)
     workload = operators.workload(search.operator)
     options = MeasureOptions(settings["threads"], between_mb=settings["between_mb"])
     start = time.perf_counter()
+    runner = LocalRunner(target.tvm, options)
     space = build_space(workload, target)
     if search.contender == "same":
         space = replace(space, sketches=[s for s in space.sketches if s.name.startswith("tvm/")])
     strategy = Evolve(space, new_model(settings["threads"], search.seed), np.random.default_rng(search.seed))
     search.phases = {"space": time.perf_counter() - start}
-    with LocalRunner(target.tvm, options) as runner:
+    with runner:
         loop = Loop(search, strategy, runner, workload)
         loop.run()
         best = loop.confirmed(search.trials, "confirm")

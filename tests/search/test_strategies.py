@@ -7,12 +7,16 @@ import numpy as np
 import pytest
 
 from support.small_workloads import workload
+from tpo.cost.contract import Prediction
+from tpo.cost.features import NAMES, rough_cycles
 from tpo.cost.online import OnlineModel
 from tpo.cost.ranking import RankingModel
 from tpo.cost.regression import RegressionModel
+from tpo.cost.simulator import Simulator
 from tpo.cost.stores import StoreFeatures
 from tpo.measure.contract import Failure, Measurement
 from tpo.search.evolve import Evolve
+from tpo.search.population import HOPELESS, Population
 from tpo.search.random import Random
 from tpo.space import build_space
 from tpo.space.candidate import plain
@@ -171,3 +175,52 @@ def test_features_of_applied_candidates_work_as_well():
     strategy = Evolve(whole, model, np.random.default_rng(0), 2, StoreFeatures(whole), chains=4)
     seconds = search(strategy, 3)
     assert len(seconds) >= 16 and model.ready
+
+
+def test_without_a_model_the_first_choice_is_the_default():
+    assert evolve("conv3x3").first_choice() is space("conv3x3").default()
+
+
+def test_the_first_choice_is_what_the_model_scores_highest():
+    """A model that likes one tile of one small sketch, and is not ready to be curious."""
+    whole = space("conv to 40 classes")
+    sketch = min((s for s in whole.sketches if not s.name.startswith("tvm")), key=lambda s: s.domain.support)
+    extractor = Simulator.of(whole)
+    liked = extractor.features(sketch, sketch.domain.every()[-1:])
+
+    class Likes(RankingModel):
+        ready = True
+
+        def predict(self, features):
+            return Prediction(-np.abs(features - liked).sum(axis=1).astype(float), np.zeros(len(features)))
+
+    strategy = Evolve(whole, OnlineModel(Likes()), np.random.default_rng(0))
+    chosen = strategy.first_choice()
+    found, row = whole.row(chosen)
+    np.testing.assert_array_equal(extractor.features(found, row[None]), liked)
+
+
+class Counted:
+    """An extractor that guesses more cycles the further a row is from zero."""
+
+    def __init__(self, per_step: float) -> None:
+        self.per_step = per_step
+
+    def features(self, sketch, rows):
+        lines = np.zeros((len(rows), len(NAMES)), np.float32)
+        lines[:, NAMES.index("total.cycles")] = 10 + self.per_step * rows.sum(axis=1)
+        return lines
+
+
+@pytest.mark.parametrize(("per_step", "is_hopeless"), [(HOPELESS / 1.5, True), (0.0, False)])
+def test_what_would_take_far_too_long_is_no_candidate(per_step, is_hopeless):
+    whole = space("conv to 40 classes")
+    model, rng = OnlineModel(RankingModel()), np.random.default_rng(0)
+    population = Population(model, Counted(per_step), rng, chains=64)
+    rows = [row for part in population.candidates(list(whole.sketches)) for row in part.rows]
+    assert rows and (max(row.sum() for row in rows) <= 1) == is_hopeless
+
+
+def test_features_of_another_kind_have_no_guess():
+    assert np.isnan(rough_cycles(np.ones((3, 5), np.float32))).all()
+    assert np.isnan(rough_cycles(np.zeros((3, len(NAMES)), np.float32))).all()

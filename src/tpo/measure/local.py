@@ -91,6 +91,7 @@ class LocalRunner(Runner):
         self._problems: dict[str, str] = {}  # of references, by workload key; "" when there is none
         self._last_number = 0
         self._finish = weakref.finalize(self, _clean_up, self._workers, self._folder, os.getpid())
+        self._replace_worn_out()  # they get ready while others think about what to measure
 
     @property
     def capabilities(self) -> Capabilities:
@@ -216,7 +217,8 @@ class LocalRunner(Runner):
 
     def _time(self, item: _Built, best: float) -> Measurement:
         job = Job(item.position, Time(item.number, best))
-        patience = min(self._options.run_timeout, _GETTING_READY + _HOPELESS_PATIENCE * best)
+        # A best of zero asks for a check, and says nothing about time.
+        patience = min(self._options.run_timeout, _GETTING_READY + _HOPELESS_PATIENCE * (best or math.inf))
         done = ask(item.worker, job, patience)
         return _measurement(done.outcomes[0], item.build_seconds, done.seconds)
 

@@ -224,3 +224,16 @@ def test_what_would_take_far_too_long_is_no_candidate(per_step, is_hopeless):
 def test_features_of_another_kind_have_no_guess():
     assert np.isnan(rough_cycles(np.ones((3, 5), np.float32))).all()
     assert np.isnan(rough_cycles(np.zeros((3, len(NAMES)), np.float32))).all()
+
+
+def test_sketches_that_no_model_can_know_are_tried_first():
+    name = "conv to 40 classes"
+    stranger = space(name).sketches[-1]
+    model = OnlineModel(RankingModel())
+    taught = evolve(name)
+    taught.model = model
+    search(taught, 3)
+    assert model.ready
+    strategy = Evolve(space(name), model, np.random.default_rng(0), first=[stranger.name])
+    default, first, *_ = strategy.propose(4, set())
+    assert default is space(name).default() and first.sketch == stranger.name

@@ -65,7 +65,9 @@ class Arrays:
 
 def _garbage(like: data.Array) -> data.Array:
     made = np.empty_like(like)
-    made.view(np.uint8).fill(0xFF)  # NaN in every float type, -1 or the largest number in integers
+    made.reshape(-1).view(np.uint8).fill(
+        0xFF
+    )  # NaN in every float type, -1 or the largest number in integers
     if like.dtype == np.bool_:
         np.logical_not(like, out=made)
     return made

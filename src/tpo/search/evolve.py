@@ -38,9 +38,8 @@ class Evolve(Strategy):
         extractor: Extractor | None = None,
         chains: int = CHAINS,
         guesses: Sequence[tuple[str, Row]] = (),
-        first: Sequence[str] = (),
     ) -> None:
-        """`guesses` are rows that may be good, `first` are sketches to try before the model has a say."""
+        """`guesses` are rows that may be good, by the names of their sketches."""
         if extractor is None or threads is None:
             assert isinstance(space, Space), "nothing else can be simulated, or knows its hardware"
             extractor = extractor or Simulator.of(space)
@@ -51,7 +50,6 @@ class Evolve(Strategy):
         self.population = Population(model, extractor, rng, chains)
         for sketch, row in guesses:
             self.population.known[sketch].guesses.append(row)
-        self._first = frozenset(first)
         self._tried: set[tuple[str, bytes]] = set()
         self._proposed: set[str] = set()
 
@@ -115,15 +113,14 @@ class Evolve(Strategy):
         if self.model.ready:
             best = np.argsort(-np.concatenate([part.scores for part in population]), kind="stable")
             order = [*np.where(self.rng.random(len(flat)) < EXPLORED, chance, best), *best]
-        else:
-            order = list(chance)
-        preferred: dict[str, int] = {}  # the first row of every sketch
-        starts = np.cumsum([0, *(len(part.rows) for part in population)]).tolist()
-        for part, at in zip(population, starts, strict=False):
-            if len(part.rows):
-                preferred.setdefault(part.sketch.name, at)
-        is_first = self._first if self.model.ready else preferred
-        order = [*(at for name, at in preferred.items() if name in is_first), *order]
+        else:  # what each sketch prefers is its first row; after that, all are alike
+            best, order = np.arange(len(flat)), [*chance]
+        # Models know the order within a sketch better than that of sketches: each is tried once.
+        untried: dict[str, int] = {}
+        for k in best:
+            if not self.population.known[flat[k][0].name].trials:
+                untried.setdefault(flat[k][0].name, k)
+        order = [*list(untried.values())[: count // 2 if self.model.ready else None], *order]
         most, taken = max(1, round(MAX_SHARE * count)), Counter[str]()
         for limit in (most, len(flat)):
             for sketch, row in (flat[k] for k in order):

@@ -10,7 +10,6 @@ from tpo.cost.ranking import RankingModel
 from tpo.cost.regression import RegressionModel
 from tpo.cost.simulator import Simulator
 from tpo.cost.stores import StoreFeatures
-from tpo.lang.library import shipped_rules
 from tpo.search.contract import Strategy
 from tpo.search.evolve import Evolve
 from tpo.search.random import Random
@@ -53,15 +52,7 @@ def strategy(session: Session, space: Space) -> Strategy:
         return Evolve(space, session.cost, rng, threads, StoreFeatures(space), chains=APPLIED)
     transfer.teach(session, space)
     guesses = transfer.guesses(session, space)
-    return Evolve(
-        space, session.cost, rng, threads, Simulator.of(space), guesses=guesses, first=_added(space)
-    )
-
-
-def _added(space: Space) -> list[str]:
-    """Sketches of rules that tpo does not come with: no pretrained model can know how good they are."""
-    shipped = {rule.name for rule in (*shipped_rules("cpu"), *shipped_rules("common"))}
-    return [s.name for s in space.sketches if s.name.split("/")[0] not in {*shipped, "tvm"}]
+    return Evolve(space, session.cost, rng, threads, Simulator.of(space), guesses=guesses)
 
 
 def _recorded(session: Session, space: Space) -> list[Recorded]:

@@ -29,7 +29,7 @@ ENUMERATED = 4  # times as many candidates of a sketch as there are chains are s
 PARENTS = 32  # the best measured ones, which chains start from
 STARTS = (0.4, 0.3, 0.3)  # shares of chains that start drawn, spread evenly, and at parents
 CROSSED, MOVED = 0.2, 0.05  # shares of steps that cross two chains, that move to another sketch
-HOPELESS = 6.0  # times slower than the best, as a logarithm, by a guess that is rarely off by half of that
+HOPELESS = 7.0  # logarithm of how many times slower than the best a guess may be: guesses are rough
 CURIOSITY = 0.3  # how much of its spread is added to a score: what nobody knows may be good
 
 Row = NDArray[np.int64]

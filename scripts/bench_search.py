@@ -337,13 +337,13 @@ def tpo_search(search: Search, settings: dict[str, Any], folder: Path) -> Search
     workload = operators.workload(search.operator)
     options = MeasureOptions(settings["threads"], between_mb=settings["between_mb"])
     start = time.perf_counter()
-    runner = LocalRunner(target.tvm, options)
-    space = build_space(workload, target)
-    if search.contender == "same":
-        space = replace(space, sketches=[s for s in space.sketches if s.name.startswith("tvm/")])
-    strategy = Evolve(space, new_model(settings["threads"], search.seed), np.random.default_rng(search.seed))
-    search.phases = {"space": time.perf_counter() - start}
-    with runner:
+    with LocalRunner(target.tvm, options) as runner:
+        space = build_space(workload, target)
+        if search.contender == "same":
+            space = replace(space, sketches=[s for s in space.sketches if s.name.startswith("tvm/")])
+        model, rng = new_model(settings["threads"], search.seed), np.random.default_rng(search.seed)
+        strategy = Evolve(space, model, rng)
+        search.phases = {"space": time.perf_counter() - start}
         loop = Loop(search, strategy, runner, workload)
         loop.run()
         best = loop.confirmed(search.trials, "confirm")

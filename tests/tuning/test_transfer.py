@@ -52,7 +52,8 @@ def session(spaces, tmp_path: Path):
 
 
 def test_the_best_of_a_related_workload_are_guesses(spaces, session):
-    found = transfer.guesses(session, spaces["new"])
+    groups = transfer.related(session, spaces["new"])
+    found = transfer.guesses(session, spaces["new"], groups)
     assert 1 <= len(found) <= transfer.BEST
     for name, row in found:
         assert spaces["new"].sketch(name).domain.allowed(row[None])[0]
@@ -67,10 +68,11 @@ def test_the_best_of_a_related_workload_are_guesses(spaces, session):
 
 def test_the_cost_model_hears_of_it_once(spaces, session):
     assert not session.cost.ready
-    transfer.teach(session, spaces["new"])
+    groups = transfer.related(session, spaces["new"])
+    transfer.teach(session, groups)
     assert session.cost.ready and session.taught == {spaces["known"].key}
     learnt = len(session.cost._parts)
-    transfer.teach(session, spaces["new"])
+    transfer.teach(session, groups)
     assert len(session.cost._parts) == learnt
 
 

@@ -30,7 +30,7 @@ from tpo.measure.timing import Timing
 # Candidates built before they are timed: enough to keep all workers busy, few enough to lose.
 _BUILT_PER_WORKER = 8
 # A candidate that needs a thousand times as long as the best, and some time to get ready, is given up.
-_HOPELESS_PATIENCE, _GETTING_READY = 1000, 3.0
+_HOPELESS_PATIENCE, _GETTING_READY = 1000, 5.0
 # A reference is an unscheduled function: it may take a hundred times longer than what is timed.
 _REFERENCE_PATIENCE = 30
 
@@ -217,9 +217,7 @@ class LocalRunner(Runner):
 
     def _time(self, item: _Built, best: float) -> Measurement:
         job = Job(item.position, Time(item.number, best))
-        # A best of zero asks for a check, and says nothing about time.
-        patience = min(self._options.run_timeout, _GETTING_READY + _HOPELESS_PATIENCE * (best or math.inf))
-        done = ask(item.worker, job, patience)
+        done = ask(item.worker, job, patience(self._options.run_timeout, best))
         return _measurement(done.outcomes[0], item.build_seconds, done.seconds)
 
     def _replace_worn_out(self) -> None:
@@ -231,6 +229,15 @@ class LocalRunner(Runner):
         for worker in self._workers:
             if not worker.alive:
                 worker.start()
+
+
+def patience(run_timeout: float, best: float) -> float:
+    """How long to wait for a candidate; a best of zero asks for a check, and says nothing about time.
+
+    >>> patience(20.0, 0.001), patience(20.0, math.inf), patience(20.0, 0.0), patience(2.0, 0.001)
+    (6.0, 20.0, 20.0, 2.0)
+    """
+    return min(run_timeout, _GETTING_READY + _HOPELESS_PATIENCE * (best or math.inf))
 
 
 def _measurement(outcome: Outcome, build_seconds: float, run_seconds: float) -> Measurement:

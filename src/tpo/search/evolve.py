@@ -72,9 +72,9 @@ class Evolve(Strategy):
         """What to use without any trial: what looks best; the default while there is no model."""
         if not self.model.ready:
             return self.space.default()
-        self.population.curiosity, before = 0.0, self.population.curiosity
-        population = self.population.candidates(list(self.space.sketches))
-        self.population.curiosity = before
+        sober = Population(self.model, self.extractor, self.rng, self.population.chains, curiosity=0.0)
+        sober.known = self.population.known
+        population = sober.candidates(list(self.space.sketches))
         scores = np.concatenate([part.scores for part in population]) if population else np.zeros(0)
         flat = [(part.sketch, row) for part in population for row in part.rows]
         best = (flat[k] for k in np.argsort(-scores, kind="stable")[:ATTEMPTS])

@@ -88,10 +88,15 @@ class Population:
     """Makes the candidates of some sketches that are worth a look."""
 
     def __init__(
-        self, model: OnlineModel, extractor: Extractor, rng: np.random.Generator, chains: int
+        self,
+        model: OnlineModel,
+        extractor: Extractor,
+        rng: np.random.Generator,
+        chains: int,
+        curiosity: float = CURIOSITY,
     ) -> None:
         self.model, self.extractor, self.rng, self.chains = model, extractor, rng, chains
-        self.curiosity = CURIOSITY
+        self.curiosity = curiosity
         self.known: dict[str, Known] = defaultdict(Known)
 
     def candidates(self, sketches: list[Any]) -> list[Scored]:

@@ -241,7 +241,7 @@ class Domain:
 
 
 def _scale(values: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Twice as much is as far as half as much; what is below zero has a name of its own."""
+    """Twice as much is as far as half as much; below zero as above."""
     return np.asarray(np.sign(values) * np.log2(np.abs(values) + 1.0))
 
 

@@ -50,8 +50,9 @@ def strategy(session: Session, space: Space) -> Strategy:
             return TvmEvolutionary(space, rng, threads=threads)
     if config.cost == "regression":  # every candidate has to be applied to be judged
         return Evolve(space, session.cost, rng, threads, StoreFeatures(space), chains=APPLIED)
-    transfer.teach(session, space)
-    guesses = transfer.guesses(session, space)
+    groups = transfer.related(session, space)
+    transfer.teach(session, groups)
+    guesses = transfer.guesses(session, space, groups)
     return Evolve(space, session.cost, rng, threads, Simulator.of(space), guesses=guesses)
 
 

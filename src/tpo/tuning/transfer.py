@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tpo.cost.training import FEWEST, learnable
@@ -18,11 +20,11 @@ RELATED = 4  # workloads, those whose amount of work is most similar
 BEST = 4  # of their trials whose decisions are tried here
 
 
-def guesses(session: Session, space: Space) -> list[tuple[str, Row]]:
+def guesses(session: Session, space: Space, groups: Sequence[Group]) -> list[tuple[str, Row]]:
     """What is good for related workloads, as rows of the sketches of a space, by the names of these."""
     records, target = session.records, session.target_key
     found: dict[tuple[str, bytes], tuple[str, Row]] = {}
-    for group in related(session, space):
+    for group in groups:
         for trial in records.top(group.workload, target, BEST):
             sketch = space.sketch(trial.sketch)
             if sketch is None:
@@ -32,9 +34,9 @@ def guesses(session: Session, space: Space) -> list[tuple[str, Row]]:
     return list(found.values())
 
 
-def teach(session: Session, space: Space) -> None:
+def teach(session: Session, groups: Sequence[Group]) -> None:
     """Tell the run's cost model of related workloads that are no tasks of the run, each once."""
-    for group in related(session, space):
+    for group in groups:
         if group.workload not in session.taught:
             session.taught.add(group.workload)
             theirs = build_space(session.records.workload(group.workload), session.target)
@@ -58,4 +60,4 @@ def related(session: Session, space: Space) -> list[Group]:
         (group, {trial.sketch for trial in records.top(group.workload, session.target_key, BEST)})
         for group in groups
     )
-    return [group for group, names in tried if names & sketches][:RELATED]
+    return list(islice((group for group, names in tried if names & sketches), RELATED))

@@ -1,9 +1,12 @@
-"""Winograd's algorithm as a program: F(m x m, 3 x 3) for the convolution of a function.
+"""Winograd's algorithm as a program: F(m x m, 3 x 3), or F(m, 3) along one axis, of a function's convolution.
 
 V = B' d B      for every tile d of t x t inputs, t = m + 2
 U = G w G'      for the weights, at compile time
 M[e] = V[e] U[e]      for each of the t*t elements e: a matrix product over channels
 y = A' M A      m x m outputs, and what follows the convolution
+
+Along an axis where the window is one wide, m and t are one and the matrices are the number one. A convolution
+of one dimension has one row.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from typing import Any
 
 import numpy as np
 from tvm import tirx
+from tvm.ir import Range
+from tvm.sym import Analyzer
 
 from tpo.lang import analysis, decline
 from tpo.lang.programs import ProgramWriter, replace_loads, substitute
@@ -29,14 +34,15 @@ ROWS_PER_WEIGHT = 10  # products that take as long as reading one weight from me
 
 @dataclass(frozen=True)
 class Convolution:
-    """A 3x3 convolution as it stands in a function: what it reads, what is done to its result."""
+    """A convolution of stride 1 as it stands in a function: what it reads, what is done to its result."""
 
     size: tuple[int, int, int]  # images, rows, columns of the output
-    inputs: int
-    outputs: int
+    window: tuple[int, int]  # rows and columns: 3 or 1
+    inputs: int  # channels of a group
+    outputs: int  # channels of all groups
+    group: int  # outputs that share their inputs
     data: Any  # the load of the input, in terms of `axes`
-    axes: tuple[Any, ...]  # image, row and column in the padded input, channel
-    padded: tuple[int, int]  # rows and columns of the padded input
+    axes: tuple[Any, ...]  # image, row (if there are any) and column in the padded input, channel
     weight: Any
     sum: Any  # the buffer of the result
     epilogue: Any  # the statement of the block that takes it over
@@ -46,18 +52,44 @@ class Convolution:
         """Type of all numbers."""
         return str(self.sum.dtype)
 
+    @property
+    def channels(self) -> int:
+        """Of the input, in all groups."""
+        return self.inputs * (self.outputs // self.group)
+
+    def outputs_of_tile(self, m: int) -> tuple[int, int]:
+        """Rows and columns that a tile computes."""
+        rows, columns = (m if extent == WINDOW else 1 for extent in self.window)
+        return rows, columns
+
+    def tile(self, m: int) -> tuple[int, int]:
+        """Rows and columns of a tile of the input."""
+        rows, columns = (k + extent - 1 for k, extent in zip(self.outputs_of_tile(m), self.window, strict=True))
+        return rows, columns
+
     def tiles(self, m: int) -> int:
-        """How many tiles of m x m outputs there are."""
+        """How many tiles there are."""
         images, rows, columns = self.size
-        return images * -(-rows // m) * -(-columns // m)
+        high, wide = self.outputs_of_tile(m)
+        return images * -(-rows // high) * -(-columns // wide)
 
     def cost(self, m: int) -> int:
         """Products per input and output channel, and the weights that are read for them."""
-        return (m + WINDOW - 1) ** 2 * (self.tiles(m) + ROWS_PER_WEIGHT)
+        rows, columns = self.tile(m)
+        return rows * columns * (self.tiles(m) + ROWS_PER_WEIGHT)
+
+    def place(self, image: Expr, row: Expr, column: Expr, channel: Expr) -> list[Expr]:
+        """Indices of a pixel: those of one dimension have no row."""
+        return [image, row, column, channel] if len(self.axes) == 4 else [image, column, channel]
+
+    def weight_at(self, row: Expr, column: Expr, channel: Expr, filter_: Expr) -> Expr:
+        """One weight."""
+        window = [row, column] if len(self.axes) == 4 else [column]
+        return self.weight[(*window, channel, filter_)]
 
 
 def recognise(sch: Any) -> Convolution:
-    """The convolution of a function, if it is 3x3, of stride 1, with constant weights and enough channels."""
+    """The convolution of a function, if its window is 3 wide, of stride 1, with constant weights."""
     anchor = analysis.single_contraction(sch)
     if anchor is None:
         decline("its work is not one contraction")
@@ -67,22 +99,28 @@ def recognise(sch: Any) -> Convolution:
     roles = analysis.contraction(sch, anchor)
     product = analysis.product_of(stmt.body)
     axes = [axis.var for axis in stmt.iter_vars]
-    if roles is None or product is None or len(axes) != 7 or roles.group != int(stmt.iter_vars[3].dom.extent):
-        decline("it is no convolution of images")
-    image, row, column, filter_, window_row, window_column, channel = axes
+    if roles is None or product is None or len(axes) not in (5, 7):
+        decline("it is no convolution")
+    rank = (len(axes) - 3) // 2
+    image, *place, filter_ = axes[: rank + 2]
+    *window, channel = axes[rank + 2 :]
+    extents = analysis.iter_extents(sch, anchor)
+    filters, inputs, sizes, windows = extents[rank + 1], extents[-1], extents[1 : rank + 1], extents[-1 - rank : -1]
     data = next(load for load in product if not load.source.same_as(roles.vector))
     weight = next(load for load in product if load.source.same_as(roles.vector))
     plain = (
-        _same(weight.indices, [window_row, window_column, channel, filter_])
-        and len(data.indices) == 4
-        and _same([data.indices[0], data.indices[3]], [image, channel])
-        and _is_sum(data.indices[1], row, window_row)
-        and _is_sum(data.indices[2], column, window_column)
+        _same(weight.indices, [*window, channel, filter_])
+        and len(data.indices) == rank + 2
+        and data.indices[0].same_as(image)
+        and _reads_group(stmt, data.indices[-1], filter_ // roles.group * inputs + channel)
+        and all(
+            _is_sum(index, at, step) if extent > 1 else index.same_as(at)
+            for index, at, step, extent in zip(data.indices[1:], place, window, windows, strict=False)
+        )
     )
-    extents = analysis.iter_extents(sch, anchor)
-    if not plain or extents[4:6] != [WINDOW, WINDOW]:
-        decline("it is no 3x3 convolution of stride 1")
-    if min(extents[3], extents[6]) < MIN_CHANNELS:
+    if not plain or not {WINDOW} <= set(windows) <= {1, WINDOW}:
+        decline("it is no convolution of stride 1 with a window of 3")
+    if min(roles.group, inputs) < MIN_CHANNELS:
         decline("it has too few channels")
     if not any(roles.vector.same_as(buffer) for buffer in analysis.layout_free(sch.mod["main"])):
         decline("its weights are not constant")
@@ -97,15 +135,19 @@ def recognise(sch: Any) -> Convolution:
             decline("its input is not only padded")
         read, read_axes = pad.body.value, tuple(pad.iter_vars)
     else:
-        read_axes = tuple(tirx.IterVar(None, tirx.Var(f"a{k}", "int64"), 0) for k in range(4))
+        read_axes = tuple(tirx.IterVar(None, tirx.Var(f"a{k}", "int64"), 0) for k in range(rank + 2))
         read = data.source[tuple(axis.var for axis in read_axes)]
+    one = [1] * (2 - rank)
+    rows, columns = *one, *sizes
+    high, wide = *one, *windows
     return Convolution(
-        (extents[0], extents[1], extents[2]),
-        extents[6],
-        extents[3],
+        (extents[0], rows, columns),
+        (high, wide),
+        inputs,
+        filters,
+        roles.group,
         read,
         read_axes,
-        (extents[1] + WINDOW - 1, extents[2] + WINDOW - 1),
         roles.vector,
         stmt.writes[0].source,
         epilogue,
@@ -124,96 +166,119 @@ def _is_sum(index: Any, first: Any, second: Any) -> bool:
     )
 
 
+def _reads_group(stmt: Any, index: Any, expected: Any) -> bool:
+    """Whether an index is the same as another one for all values of the block's axes."""
+    analyzer = Analyzer()
+    for axis in stmt.iter_vars:
+        analyzer.bind(axis.var, Range.from_min_extent(axis.dom.min, axis.dom.extent))
+    return bool(analyzer.can_prove_equal(index, expected))
+
+
 def program(func: Any, conv: Convolution, m: int, padded: int) -> Any:
     """The function by Winograd's algorithm, its tiles counted up to `padded`."""
-    t = m + WINDOW - 1
-    to_input, to_weight, to_output = transforms(m)
+    (high, wide), (rows_in, columns_in) = conv.outputs_of_tile(m), conv.tile(m)
+    by_row, by_column = (transforms(m, extent) for extent in conv.window)
     images, height, width = conv.size
-    across = -(-width // m)
-    per_image = -(-height // m) * across
-    dtype = str(conv.sum.dtype)
+    across = -(-width // wide)
+    per_image = -(-height // high) * across
+    dtype = conv.dtype
     writer = ProgramWriter(func)
 
-    def place(tile: Expr) -> tuple[Expr, Expr, Expr]:
-        return tile // per_image, tile % per_image // across * m, tile % across * m
+    def corner(tile: Expr) -> tuple[Expr, Expr, Expr]:
+        return tile // per_image, tile % per_image // across * high, tile % across * wide
 
     def gathered(tile: Expr, r: Expr, s: Expr, c: Expr) -> Expr:
-        image, row, column = place(tile)
+        image, row, column = corner(tile)
         row, column = row + r, column + s
-        value = substitute(conv.data, conv.axes, [image, row, column, c])
+        value = substitute(conv.data, conv.axes, conv.place(image, row, column, c))
         outside = [
             condition
             for needed, condition in (
                 (padded != images * per_image, image < images),
-                (height % m != 0, row < conv.padded[0]),
-                (width % m != 0, column < conv.padded[1]),
+                (height % high != 0, row < height + conv.window[0] - 1),
+                (width % wide != 0, column < width + conv.window[1] - 1),
             )
             if needed
         ]
         return tirx.if_then_else(tirx.all(*outside), value, tirx.const(0, dtype)) if outside else value
 
-    data = writer.compute("gather", (padded, t, t, conv.inputs), dtype, gathered)
+    data = writer.compute("gather", (padded, rows_in, columns_in, conv.channels), dtype, gathered)
     rows = writer.compute(
         "input_rows",
-        (padded, t, t, conv.inputs),
+        (padded, rows_in, columns_in, conv.channels),
         dtype,
-        lambda p, x, s, c: _combined(to_input, x, [data[p, k, s, c] for k in range(t)]),
+        lambda p, x, s, c: _combined(by_row.input, x, [data[p, k, s, c] for k in _places(rows_in)]),
     )
     left = writer.compute(
         "input",
-        (t, t, padded, conv.inputs),
+        (rows_in, columns_in, padded, conv.channels),
         dtype,
-        lambda x, y, p, c: _combined(to_input, y, [rows[p, x, k, c] for k in range(t)]),
+        lambda x, y, p, c: _combined(by_column.input, y, [rows[p, x, k, c] for k in _places(columns_in)]),
     )
     right = writer.compute(
         "weight",
-        (t, t, conv.inputs, conv.outputs),
+        (rows_in, columns_in, conv.inputs, conv.outputs),
         dtype,
         lambda x, y, c, o: _combined(
-            to_weight,
+            by_row.weight,
             x,
             [
-                _combined(to_weight, y, [conv.weight[r, s, c, o] for s in range(WINDOW)])
-                for r in range(WINDOW)
+                _combined(by_column.weight, y, [conv.weight_at(r, s, c, o) for s in _places(conv.window[1])])
+                for r in _places(conv.window[0])
             ],
         ),
     )
+
+    def channel(o: Expr, c: Expr) -> Expr:
+        return c if conv.group == conv.outputs else o // conv.group * conv.inputs + c
+
     product = writer.compute(
         "product",
-        (t, t, padded, conv.outputs),
+        (rows_in, columns_in, padded, conv.outputs),
         dtype,
-        lambda x, y, p, o, c: left[x, y, p, c] * right[x, y, c, o],
+        lambda x, y, p, o, c: left[x, y, p, channel(o, c)] * right[x, y, c, o],
         summed=(conv.inputs,),
     )
     halves = writer.compute(
         "output_rows",
-        (padded, m, t, conv.outputs),
+        (padded, high, columns_in, conv.outputs),
         dtype,
-        lambda p, a, y, o: _combined(to_output, a, [product[k, y, p, o] for k in range(t)]),
+        lambda p, a, y, o: _combined(by_row.output, a, [product[k, y, p, o] for k in _places(rows_in)]),
     )
 
     def at(p: Expr, a: Expr, b: Expr, o: Expr) -> list[Expr]:
-        image, row, column = place(p)
-        return [image, row + a, column + b, o]
+        image, row, column = corner(p)
+        return conv.place(image, row + a, column + b, o)
 
     def stored(p: Expr, o: Expr, a: Expr, b: Expr) -> tuple[Any, list[Expr], Expr]:
-        value = _combined(to_output, b, [halves[p, a, k, o] for k in range(t)])
+        value = _combined(by_column.output, b, [halves[p, a, k, o] for k in _places(columns_in)])
         body, axes = conv.epilogue.body, conv.epilogue.iter_vars
         finished = substitute(replace_loads(body.value, conv.sum, value), axes, at(p, a, b, o))
         return body.buffer, [substitute(index, axes, at(p, a, b, o)) for index in body.indices], finished
 
     def inside(p: Expr, o: Expr, a: Expr, b: Expr) -> Expr:
-        image, row, column, _ = at(p, a, b, o)
-        return tirx.all(image < images, row < height, column < width)
+        image, row, column = corner(p)
+        return tirx.all(image < images, row + a < height, column + b < width)
 
-    exact = padded == images * per_image and height % m == 0 and width % m == 0
-    writer.write("output", (padded, conv.outputs, m, m), stored, None if exact else inside)
+    exact = padded == images * per_image and height % high == 0 and width % wide == 0
+    writer.write("output", (padded, conv.outputs, high, wide), stored, None if exact else inside)
     return writer.finish()
 
 
+@dataclass(frozen=True)
+class Transforms:
+    """The matrices B', G and A' along one axis."""
+
+    input: Any
+    weight: Any
+    output: Any
+
+
 @cache
-def transforms(m: int) -> tuple[Any, Any, Any]:
-    """The matrices B', G and A' of F(m, 3) by Toom and Cook: evaluate at points, multiply, interpolate."""
+def transforms(m: int, window: int = WINDOW) -> Transforms:
+    """Those of F(m, 3) by Toom and Cook: evaluate at points, multiply, interpolate."""
+    if window == 1:
+        return Transforms(*np.ones((3, 1, 1)))
     points = POINTS[m]
     t = m + WINDOW - 1
     polynomial = np.poly1d([1.0])
@@ -231,7 +296,12 @@ def transforms(m: int) -> tuple[Any, Any, Any]:
     to_input[t - 1] = np.asarray(polynomial)[::-1]
     to_weight[t - 1, WINDOW - 1] = 1
     to_output[m - 1, t - 1] = 1
-    return to_input, to_weight, to_output
+    return Transforms(to_input, to_weight, to_output)
+
+
+def _places(count: int) -> list[Expr]:
+    """Constant indices; where there is only one, TVM compares its type with those of loops."""
+    return [tirx.IntImm("int64", k) for k in range(count)]
 
 
 def _combined(matrix: Any, row: Expr, terms: list[Expr]) -> Expr:

@@ -17,7 +17,7 @@ from tvm import tirx
 
 from tpo.hardware import Hardware
 from tpo.lang import analysis, decline, fork, restate, rule
-from tpo.lang.programs import ProgramWriter, replace_buffer, substitute
+from tpo.lang.programs import ProgramWriter, Renewal
 from tpo.schedule import moves, tiles
 from tpo.schedule.tiles import Tile
 
@@ -48,9 +48,9 @@ def clamped_contraction(sch: Any, root: Any, hw: Hardware) -> None:
     roles = analysis.contraction(sch, anchor)
     if roles is None:
         decline("it is no contraction any more")
-    pack_weights(sch, anchor, roles, tile.columns)
+    packing = pack_weights(sch, anchor, roles, tile, hw)
     init = tiles.tile_loops(sch, anchor, epilogue, tile.rows, tile, hw)
-    for block in analysis.blocks_except(sch, anchor, epilogue, init):
+    for block in analysis.blocks_except(sch, anchor, epilogue, init, *packing):
         moves.elementwise(sch, block, hw)
 
 
@@ -74,51 +74,31 @@ def program(sch: Any, names: list[str], rows: int, padded: int) -> Any:
     """The function with its product counted up to `padded` rows; `names` are anchor and epilogue."""
     anchor, epilogue = names
     writer = ProgramWriter(sch.mod["main"])
-    made: list[tuple[Any, Any]] = []  # buffers, and what they are in the new program
-
-    def renewed(expr: Any, stmt: Any, axes: Any) -> Any:
-        for old, new in made:
-            expr = replace_buffer(expr, old, new)
-        return substitute(expr, stmt.iter_vars, axes)
-
+    renewal = Renewal(writer)
     for block in analysis.blocks(sch):
         stmt, extents = sch.get(block), analysis.iter_extents(sch, block)
-        name, buffer = str(stmt.name_hint), stmt.writes[0].source
-        if name == anchor:
-            element, shape, summed = product_of_last(stmt, rows, renewed), [padded, extents[1]], extents[2:]
-        elif name == epilogue:
-            writer.write(name, (padded, extents[1]), stored(stmt, renewed), lambda row, _: row < rows)
-            continue
-        else:
-            element, shape, summed = prepared(stmt, renewed), extents, []
-        made.append((buffer, writer.compute(name, shape, str(buffer.dtype), element, summed)))
+        if str(stmt.name_hint) == anchor:
+            buffer, shape = stmt.writes[0].source, [padded, extents[1]]
+            element = product_of_last(stmt, rows, renewal)
+            renewal.made(buffer, writer.compute(anchor, shape, str(buffer.dtype), element, extents[2:]))
+        elif str(stmt.name_hint) == epilogue:
+            shape = [padded, extents[1]]
+            writer.write(epilogue, shape, stored(stmt, renewal), lambda row, _: row < rows)
+        elif not renewal.copy(stmt):
+            decline("it does more than prepare, multiply and finish")
     return writer.finish()
 
 
-def product_of_last(stmt: Any, rows: int, renewed: Any) -> Any:
+def product_of_last(stmt: Any, rows: int, renewal: Renewal) -> Any:
     """What the anchor adds up, for rows beyond the end that of the last row."""
 
     def element(row: Any, *others: Any) -> Any:
         last = tirx.min(row, tirx.const(rows - 1, str(row.ty.dtype)))
-        return renewed(stmt.body.value.b, stmt, [last, *others])
+        return renewal.expr(stmt.body.value.b, stmt, [last, *others])
 
     return element
 
 
-def stored(stmt: Any, renewed: Any) -> Any:
+def stored(stmt: Any, renewal: Renewal) -> Any:
     """What the epilogue writes where."""
-    body = stmt.body
-    return lambda *axes: (
-        body.buffer,
-        [renewed(index, stmt, axes) for index in body.indices],
-        renewed(body.value, stmt, axes),
-    )
-
-
-def prepared(stmt: Any, renewed: Any) -> Any:
-    """The elements of a block before the product, such as padding."""
-    if not isinstance(stmt.body, tirx.BufferStore) or any(
-        not index.same_as(axis.var) for index, axis in zip(stmt.body.indices, stmt.iter_vars, strict=True)
-    ):
-        decline("it does more than prepare, multiply and finish")
-    return lambda *axes: renewed(stmt.body.value, stmt, axes)
+    return lambda *axes: renewal.stored(stmt, axes)

@@ -12,6 +12,7 @@ many tiles a thread takes at a time are free.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tpo.hardware import Hardware
@@ -21,6 +22,7 @@ from tpo.schedule import moves, tiles
 MAX_WIDTHS = 4
 # Shares of the best tile's score that make another width, and other rows of the same width, worth a try.
 WIDTH_WORTH, HEIGHT_WORTH = 0.6, 0.7
+WORTH_TURNING = 8  # rows for which turning the weights around costs less than reading them across
 
 
 @rule(target="cpu", on="function", when=analysis.is_fresh)
@@ -34,7 +36,13 @@ def contraction(sch: Any, root: Any, hw: Hardware) -> None:
     if roles is None:
         decline("without its padding it is no contraction")
     row_bytes = analysis.row_bytes(sch, anchor, roles.vector)
-    epilogue = moves.collect_epilogue(sch, anchor)
+    hold_tiles(sch, anchor, moves.collect_epilogue(sch, anchor), roles, row_bytes, hw)
+
+
+def hold_tiles(
+    sch: Any, anchor: Any, epilogue: Any, roles: analysis.Contraction, row_bytes: int, hw: Hardware
+) -> None:
+    """Everything after a contraction and what follows it are known: tiles, packing, and all other blocks."""
     tiles.flatten_rows(sch, anchor, epilogue, roles)
     rows = analysis.iter_extents(sch, epilogue)[-2]
     dtype = str(sch.get(anchor).writes[0].source.dtype)
@@ -47,20 +55,46 @@ def contraction(sch: Any, root: Any, hw: Hardware) -> None:
     widths = list(dict.fromkeys((tile.lanes, tile.vectors) for tile in promising))[:MAX_WIDTHS]
     width = fork("columns", widths)
     tile, *others = [tile for tile in ranked if (tile.lanes, tile.vectors) == width]
-    pack_weights(sch, anchor, roles, tile.columns)
+    packing = pack_weights(sch, anchor, roles, tile, hw)
     heights = [tile.rows, *(other.rows for other in others if score(other) > HEIGHT_WORTH * score(tile))]
     tile_rows = moves.choose("rows", sorted(heights), tile.rows)
     init = tiles.tile_loops(sch, anchor, epilogue, tile_rows, tile, hw)
-    for block in analysis.blocks_except(sch, anchor, epilogue, init):
+    for block in analysis.blocks_except(sch, anchor, epilogue, init, *packing):
         moves.elementwise(sch, block, hw)
 
 
-def pack_weights(sch: Any, anchor: Any, roles: analysis.Contraction, columns: int) -> None:
-    """Lay constant weights out as [column tile, ..., column in tile], at compile time."""
-    if not any(roles.vector.same_as(buffer) for buffer in analysis.layout_free(sch.mod["main"])):
-        return
+def pack_weights(
+    sch: Any, anchor: Any, roles: analysis.Contraction, tile: tiles.Tile, hw: Hardware
+) -> list[Any]:
+    """Lay weights out as [column tile, ..., column in tile]; returns the block that does, if it has a schedule.
+
+    Constant ones at compile time; computed ones where their columns are no neighbours in memory.
+    """
+    constant = any(roles.vector.same_as(buffer) for buffer in analysis.layout_free(sch.mod["main"]))
+    apart = roles.column_dim < len(roles.vector.shape) - 1
+    rows = math.prod(analysis.iter_extents(sch, anchor)[len(roles.outer) : -1 - len(roles.reduction)])
+    if not constant and not (apart and rows >= WORTH_TURNING):
+        return []
     index = analysis.read_index(sch, anchor, roles.vector)
     packed = sch.cache_read(anchor, index, "global")
-    sch.annotate(packed, moves.AT_COMPILE_TIME, 1)
-    layout = tiles.pack_columns(roles.column_dim, len(roles.vector.shape), columns)
+    layout = tiles.pack_columns(roles.column_dim, len(roles.vector.shape), tile.columns)
+    if constant:
+        sch.annotate(packed, moves.AT_COMPILE_TIME, 1)
+        sch.transform_layout(anchor, ("read", index), layout)
+        return []
     sch.transform_layout(anchor, ("read", index), layout)
+    turn(sch, packed, roles.column_dim, tile, hw)
+    return [packed]
+
+
+def turn(sch: Any, packed: Any, column_dim: int, tile: tiles.Tile, hw: Hardware) -> None:
+    """Copy computed weights in small tiles that are turned in registers: vectors go along the source."""
+    points, loops = analysis.work(sch, packed), list(sch.get_loops(packed))
+    depth, column = loops.pop(), loops.pop(column_dim)
+    lanes = moves.lanes_for(int(sch.get(depth).extent), hw.lanes(str(sch.get(packed).writes[0].source.dtype)))
+    columns, steps, step = sch.split(column, [None, tile.columns // moves.lanes_for(tile.columns, lanes), moves.lanes_for(tile.columns, lanes)])
+    depth, lane = sch.split(depth, [None, lanes])
+    sch.reorder(*loops, columns, depth, steps, step, lane)
+    sch.vectorize(lane)
+    sch.unroll(step)
+    moves.parallel_outer(sch, [*loops, columns, depth], points, hw)

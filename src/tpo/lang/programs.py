@@ -111,6 +111,43 @@ class ProgramWriter:
             store(*axes)
 
 
+class Renewal:
+    """Blocks of an old function in a new one: what they load is the new function's, where it was written anew."""
+
+    def __init__(self, writer: ProgramWriter) -> None:
+        self.writer = writer
+        self._made: list[tuple[Buffer, Buffer]] = []
+
+    def made(self, old: Buffer, new: Buffer) -> None:
+        """A buffer of the new function stands for one of the old."""
+        self._made.append((old, new))
+
+    def expr(self, expr: Expr, stmt: Any, axes: Sequence[Expr]) -> Expr:
+        """An expression of an old block, for other values of its axes."""
+        for old, new in self._made:
+            expr = replace_buffer(expr, old, new)
+        return substitute(expr, stmt.iter_vars, axes)
+
+    def copy(self, stmt: Any) -> bool:
+        """Write a block once more that computes every element on its own; False if it does something else."""
+        body = stmt.body
+        if not isinstance(body, tirx.BufferStore) or any(
+            not index.same_as(axis.var) for index, axis in zip(body.indices, stmt.iter_vars, strict=True)
+        ):
+            return False
+        shape = [int(axis.dom.extent) for axis in stmt.iter_vars]
+        name, dtype = str(stmt.name_hint), str(body.buffer.dtype)
+        new = self.writer.compute(name, shape, dtype, lambda *axes: self.expr(body.value, stmt, axes))
+        self.made(body.buffer, new)
+        return True
+
+    def stored(self, stmt: Any, axes: Sequence[Expr]) -> tuple[Buffer, list[Expr], Expr]:
+        """What an old block stores where, for other values of its axes."""
+        body = stmt.body
+        indices = [self.expr(index, stmt, axes) for index in body.indices]
+        return body.buffer, indices, self.expr(body.value, stmt, axes)
+
+
 def substitute(expr: Expr, axes: Sequence[Any], values: Sequence[Expr]) -> Expr:
     """An expression of a block with other values for the block's axes."""
     pairs = list(zip([axis.var for axis in axes], values, strict=True))

@@ -64,7 +64,9 @@ class Convolution:
 
     def tile(self, m: int) -> tuple[int, int]:
         """Rows and columns of a tile of the input."""
-        rows, columns = (k + extent - 1 for k, extent in zip(self.outputs_of_tile(m), self.window, strict=True))
+        rows, columns = (
+            k + extent - 1 for k, extent in zip(self.outputs_of_tile(m), self.window, strict=True)
+        )
         return rows, columns
 
     def tiles(self, m: int) -> int:
@@ -84,8 +86,8 @@ class Convolution:
 
     def weight_at(self, row: Expr, column: Expr, channel: Expr, filter_: Expr) -> Expr:
         """One weight."""
-        window = [row, column] if len(self.axes) == 4 else [column]
-        return self.weight[(*window, channel, filter_)]
+        place = (row, column, channel, filter_) if len(self.axes) == 4 else (column, channel, filter_)
+        return self.weight[place]
 
 
 def recognise(sch: Any) -> Convolution:
@@ -105,7 +107,8 @@ def recognise(sch: Any) -> Convolution:
     image, *place, filter_ = axes[: rank + 2]
     *window, channel = axes[rank + 2 :]
     extents = analysis.iter_extents(sch, anchor)
-    filters, inputs, sizes, windows = extents[rank + 1], extents[-1], extents[1 : rank + 1], extents[-1 - rank : -1]
+    sizes, windows = extents[1 : rank + 1], extents[-1 - rank : -1]
+    filters, inputs = extents[rank + 1], extents[-1]
     data = next(load for load in product if not load.source.same_as(roles.vector))
     weight = next(load for load in product if load.source.same_as(roles.vector))
     plain = (
@@ -114,7 +117,7 @@ def recognise(sch: Any) -> Convolution:
         and data.indices[0].same_as(image)
         and _reads_group(stmt, data.indices[-1], filter_ // roles.group * inputs + channel)
         and all(
-            _is_sum(index, at, step) if extent > 1 else index.same_as(at)
+            _is_sum(index, at, step) or (extent == 1 and index.same_as(at))
             for index, at, step, extent in zip(data.indices[1:], place, window, windows, strict=False)
         )
     )

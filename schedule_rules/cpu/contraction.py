@@ -66,9 +66,10 @@ def hold_tiles(
 def pack_weights(
     sch: Any, anchor: Any, roles: analysis.Contraction, tile: tiles.Tile, hw: Hardware
 ) -> list[Any]:
-    """Lay weights out as [column tile, ..., column in tile]; returns the block that does, if it has a schedule.
+    """Lay weights out as [column tile, ..., column in tile].
 
-    Constant ones at compile time; computed ones where their columns are no neighbours in memory.
+    Constant ones at compile time; computed ones where their columns are no neighbours in memory. Returns the
+    block that does the latter, which has its schedule.
     """
     constant = any(roles.vector.same_as(buffer) for buffer in analysis.layout_free(sch.mod["main"]))
     apart = roles.column_dim < len(roles.vector.shape) - 1
@@ -91,8 +92,9 @@ def turn(sch: Any, packed: Any, column_dim: int, tile: tiles.Tile, hw: Hardware)
     """Copy computed weights in small tiles that are turned in registers: vectors go along the source."""
     points, loops = analysis.work(sch, packed), list(sch.get_loops(packed))
     depth, column = loops.pop(), loops.pop(column_dim)
-    lanes = moves.lanes_for(int(sch.get(depth).extent), hw.lanes(str(sch.get(packed).writes[0].source.dtype)))
-    columns, steps, step = sch.split(column, [None, tile.columns // moves.lanes_for(tile.columns, lanes), moves.lanes_for(tile.columns, lanes)])
+    widest = hw.lanes(str(sch.get(packed).writes[0].source.dtype))
+    lanes, rows = moves.lanes_for(int(sch.get(depth).extent), widest), moves.lanes_for(tile.columns, widest)
+    columns, steps, step = sch.split(column, [None, tile.columns // rows, rows])
     depth, lane = sch.split(depth, [None, lanes])
     sch.reorder(*loops, columns, depth, steps, step, lane)
     sch.vectorize(lane)

@@ -34,6 +34,8 @@ def row_passes(sch: Any, root: Any, hw: Hardware) -> None:
     """Make all passes over a row in one visit."""
     if not any(analysis.is_reduction(sch, block) for block in analysis.blocks(sch)):
         decline("it has no reduction")
+    if any(multiplies_matrices(sch, block) for block in analysis.blocks(sch)):
+        decline("it meets the same numbers again in other rows")
     moves.inline_free(sch)
     rows, length = row_size(sch)
     effort = sum(moves.effort(sch, block) for block in analysis.blocks(sch))
@@ -64,6 +66,13 @@ def row_passes(sch: Any, root: Any, hw: Hardware) -> None:
             vectorize_pass(sch, block, vector)
     for stage in stages:
         partials.vectorize_stages(sch, stage, vector)
+
+
+def multiplies_matrices(sch: Any, block: Any) -> bool:
+    """Whether both operands of a block are read many times, unlike those of a matrix and a vector."""
+    roles = analysis.contraction(sch, block)
+    extents = analysis.iter_extents(sch, block)
+    return roles is not None and math.prod(extents[k] for k in roles.rows) > 1 and extents[roles.column] > 1
 
 
 def vector_of(length: int, lanes: int) -> int:

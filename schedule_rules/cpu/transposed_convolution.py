@@ -5,9 +5,9 @@
         Y += P[(y + r) / 2, (x + s) / 2, c]    for py, px, y, x, o:
              * W[r, s, c, o]                     Y[2 y + py, 2 x + px, o] = epilogue of M
 
-Outputs of one phase (the remainder of their place divided by the stride) meet only every second, third, ... step
-of the window along each axis, always the same ones. What is left is a plain product with four (nine, ...) times
-less to multiply, scheduled like any other.
+Outputs of one phase (the remainder of their place divided by the stride) meet only every second, third, ...
+step of the window along each axis, always the same ones. What is left is a plain product with four (or nine)
+times less to multiply, scheduled like any other.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def program(sch: Any, anchor: Any, epilogue: Any) -> Any:
         for stride, p in zip(strides, phase, strict=True):
             found[stride.place] = axes[stride.place] * stride.size + p
             if stride.step < len(axes):
-                first = (stride.size - (p + stride.offset) % stride.size) % stride.size
+                first = (stride.size - 1) - (p + stride.offset + stride.size - 1) % stride.size
                 found[stride.step] = axes[stride.step] * stride.size + first
         return found
 

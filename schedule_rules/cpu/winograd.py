@@ -7,8 +7,8 @@
 
 F(m x m, 3 x 3) computes m*m outputs from a tile of t*t inputs, t = m + 2, with t*t products where the plain
 sum needs 9*m*m: 2.25 times fewer for m = 2, 4 times for m = 4, at the price of one to two digits. The weights
-are transformed at compile time. Where there are few tiles, every pass is a parallel loop of its own. Windows of
-3 along one axis only (a signal, 1x3) need 1.5 or 2 times fewer products. Groups are products of their own.
+are transformed at compile time. Where there are few tiles, every pass is a parallel loop of its own. Windows
+of 3 along one axis only (a signal, 1x3) need 1.5 or 2 times fewer products. Groups are products of their own.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def conv(cin, cout, k=3, groups=1, strides=1, padding=1, dilation=1, epilogue=Tr
     def build(x):
         y = relax.op.nn.conv2d(
             x,
-            const(k, k, cin // groups, cout),
+            const(*(k if isinstance(k, tuple) else (k, k)), cin // groups, cout),
             strides=strides,
             padding=padding,
             dilation=dilation,
@@ -101,6 +101,10 @@ WORKLOADS = {
     "conv grouped, 4 channels each": ((1, 9, 10, 32), conv(32, 32, groups=8), "contraction"),
     "conv grouped, 3 channels each": ((1, 7, 7, 15), conv(15, 30, groups=5, strides=2), "contraction"),
     "conv1x1 grouped": ((1, 14, 14, 60), conv(60, 240, k=1, padding=0, groups=3), "contraction"),
+    "conv grouped, 16 channels each": ((1, 10, 9, 64), conv(64, 64, groups=4), "winograd"),
+    "conv of a row": ((1, 9, 14, 16), conv(16, 32, k=(1, 3), padding=(0, 1)), "winograd"),
+    "conv of a column": ((2, 13, 6, 16), conv(16, 16, k=(3, 1), padding=(1, 0)), "winograd"),
+    "conv of a sequence, 16 channels": ((2, 50, 16), audio_conv(16, 32, 3), "winograd"),
     "conv of a sequence": ((2, 50, 12), audio_conv(12, 24, 3), "contraction"),
     "conv of a sequence, dilated": ((1, 53, 8), audio_conv(8, 16, 7, dilation=3), None),
     "conv of a sequence, grouped": ((1, 40, 16), audio_conv(16, 32, 5, groups=4), "contraction"),

@@ -40,6 +40,30 @@ def numpy_depthwise(data: Array, weight: Array) -> Array:
     return np.maximum(sum(at * weight[r, s, :, 0] for r, s, at in windows(data, 0)), 0)
 
 
+def transposed_conv2d(data: Any, weight: Any) -> Any:
+    """As TVM writes it down: pixels between pixels are zero by a condition; 4x4, stride 2, padded by one."""
+    padded = topi.nn.pad(data, (0, 1, 1, 0), (0, 1, 1, 0))
+    batch, height, width, channels = (int(dim) for dim in data.shape)
+    r, s, c = (te.reduce_axis((0, size)) for size in (4, 4, channels))
+
+    def product(n: Any, y: Any, x: Any, o: Any) -> Any:
+        on_grid = te.all((y + r) % 2 == 0, (x + s) % 2 == 0)
+        pixel = te.if_then_else(on_grid, padded[n, (y + r) // 2, (x + s) // 2, c], 0.0)
+        return te.sum(pixel * weight[3 - r, 3 - s, c, o], axis=[r, s, c])
+
+    shape = (batch, 2 * height, 2 * width, int(weight.shape[3]))
+    return topi.nn.relu(te.compute(shape, product, name="transposed"))
+
+
+def numpy_transposed_conv2d(data: Array, weight: Array) -> Array:
+    batch, height, width, _ = data.shape
+    whole = np.zeros((batch, 2 * height + 2, 2 * width + 2, weight.shape[3]), data.dtype)
+    for r in range(4):
+        for s in range(4):
+            whole[:, r : r + 2 * height : 2, s : s + 2 * width : 2] += data @ weight[r, s]
+    return np.maximum(whole[:, 1:-1, 1:-1], 0)
+
+
 def pool(data: Any) -> Any:
     return topi.nn.pool2d(data, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), "max", layout="NHWC")
 
@@ -71,6 +95,12 @@ def softmax(data: Array) -> Array:
 # rule -> (shapes of the inputs, what is computed, the same in numpy, which inputs are constants)
 _CASES: dict[str, tuple[list[tuple[int, ...]], Callable[..., Any], Callable[..., Array], list[int]]] = {
     "winograd": ([(1, 14, 14, 16), (3, 3, 16, 32)], conv2d, numpy_conv2d, [1]),
+    "transposed_convolution": (
+        [(1, 4, 6, 32), (4, 4, 32, 64)],
+        transposed_conv2d,
+        numpy_transposed_conv2d,
+        [1],
+    ),
     "contraction": ([(96, 64), (64, 192)], matmul, numpy_matmul, [1]),
     "clamped_contraction": ([(53, 64), (64, 192)], matmul, numpy_matmul, [1]),
     "padded_contraction": ([(17, 31), (31, 40)], matmul, numpy_matmul, [1]),

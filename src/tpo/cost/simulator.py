@@ -30,7 +30,7 @@ from tpo.space import Sketch, Space
 from tpo.space.decisions import Rows
 from tpo.workload import Workload
 
-MAX_STRUCTURES = 6  # of one sketch: compute locations make different programs
+MAX_STRUCTURES = 4  # of one sketch: compute locations make different programs
 TYPICAL = 32  # candidates of which the first to be watched is taken
 MAX_FAILURES = 4  # of candidates that TVM does not replay, after which no more of their sketch are tried
 

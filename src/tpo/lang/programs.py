@@ -112,7 +112,7 @@ class ProgramWriter:
 
 
 class Renewal:
-    """Blocks of an old function in a new one: what they load is the new function's, where it was written anew."""
+    """Blocks of an old function in a new one: where what they load was written anew, they load that."""
 
     def __init__(self, writer: ProgramWriter) -> None:
         self.writer = writer

@@ -42,6 +42,9 @@ QUIET = 1.03
 LONGEST_SAMPLING = 1.0
 # Before the first sample so many readings in a row must be undisturbed, if that happens soon enough.
 STEADY_READINGS, LONGEST_WARM_UP = 3, 0.3
+# What a kernel reads has left the shared cache while nobody used it, if others share the machine: the first
+# calls bring it back, and say nothing. Not more of them than take this long.
+WARMING_CALLS, WARMING_SECONDS = 8, 0.01
 # This much slower than the best is enough to know of a candidate: leaders are confirmed in the end anyway.
 NO_LEADER = 1.05
 # A first call is slow for reasons of its own: only this far beyond a limit is it conclusive, and only where
@@ -106,6 +109,8 @@ class Clock:
         if best == 0 or first > max(_LONG, _CERTAINLY * hopeless * best):
             return Timing((first,), cut_short=True)
         self._settle_down()
+        if warming := min(WARMING_CALLS, int(WARMING_SECONDS / max(first, 1e-9))):
+            self._take(run, warming)
         (sample,) = self._take(run, 1)
         if self._corrected([sample]) > hopeless * best:
             return Timing((sample.seconds,), cut_short=True)
@@ -121,13 +126,16 @@ class Clock:
         """Time candidates in turns, so that whatever the machine does, it does to all of them."""
         self._settle_down()
         samples: list[list[Sample]] = [[] for _ in runs]
-        start, turn = self._now(), 0
+        start, turn, last = self._now(), 0, -1
+        rng = np.random.default_rng(0)
         while self._now() - start < LONGEST_SAMPLING * len(runs):
-            # Every other turn backwards: nobody always follows the same neighbour.
-            order = range(len(runs)) if turn % 2 == 0 else reversed(range(len(runs)))
+            # In another order every turn: nobody always follows the same neighbour. Nor ever itself, since it
+            # would find in the caches what it has left there, and others would not.
+            order = rng.permutation(len(runs))
+            order = np.roll(order, -1) if order[0] == last else order
             for position in order:
                 samples[position] += self._take(runs[position], 1)
-            turn += 1
+            turn, last = turn + 1, order[-1]
             if turn >= ENOUGH and all(len(self._quiet(taken)) >= PLENTY for taken in samples):
                 break
         return [self._timing(taken) for taken in samples]

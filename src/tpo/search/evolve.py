@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Container, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from tpo.space.space import draw_seed
 
 EXPLORED = 0.1  # share of picks that the model has no say in
 MAX_SHARE = 0.6  # of one proposal that a single sketch may take while others have candidates
+APART = 2  # decisions in which two picks of a sketch differ, where there are such: neighbours teach little
 ATTEMPTS = 32  # rows that are applied for every candidate asked for, before there seem to be no more
 
 Pick = tuple[SketchLike, Row]
@@ -60,7 +61,8 @@ class Evolve(Strategy):
         default = self.space.default()
         is_ours = self.space.sketch(default.sketch) is not None or not self.space.sketches
         found = {default.key: default} if is_ours and self._is_new(default, known) else {}
-        picks = islice(self._picks(count), ATTEMPTS * count)
+        promising, rest = self.population.divided(self.space.sketches)
+        picks = islice(chain(self._picks(count, promising), self._picks(count, rest)), ATTEMPTS * count)
         while len(found) < count and (chosen := list(islice(picks, count - len(found)))):
             for made in self._apply(chosen):
                 if self._is_new(made, known):
@@ -103,9 +105,9 @@ class Evolve(Strategy):
     def _is_new(self, candidate: Any, known: Container[str]) -> bool:
         return candidate.key not in known and candidate.key not in self._proposed
 
-    def _picks(self, count: int) -> Iterator[Pick]:
+    def _picks(self, count: int, sketches: list[SketchLike]) -> Iterator[Pick]:
         """Rows to measure that were not tried, the best first, some by chance, not too many of a sketch."""
-        population = self.population.candidates(list(self.space.sketches))
+        population = self.population.candidates(sketches)
         flat = [(part.sketch, row) for part in population for row in part.rows]
         if not flat:
             return
@@ -121,12 +123,12 @@ class Evolve(Strategy):
             if not self.population.known[flat[k][0].name].trials:
                 untried.setdefault(flat[k][0].name, k)
         order = [*list(untried.values())[: count // 2 if self.model.ready else None], *order]
-        most, taken = max(1, round(MAX_SHARE * count)), Counter[str]()
-        for limit in (most, len(flat)):
+        most, taken = max(1, round(MAX_SHARE * count)), defaultdict[str, list[Row]](list)
+        for limit, apart in ((most, APART), (len(flat), 1)):
             for sketch, row in (flat[k] for k in order):
-                key = (sketch.name, row.tobytes())
-                if key not in self._tried and taken[sketch.name] < limit:
-                    taken[sketch.name] += 1
+                key, others = (sketch.name, row.tobytes()), taken[sketch.name]
+                if key not in self._tried and len(others) < limit and _differs(row, others, apart):
+                    others.append(row)
                     self._tried.add(key)
                     yield sketch, row
 
@@ -136,3 +138,8 @@ class Evolve(Strategy):
         with ThreadPoolExecutor(self.threads) as pool:
             made = pool.map(lambda pick, seed: self.space.at(pick[0], pick[1], seed), chosen, seeds)
             return [candidate for candidate in made if candidate is not None]
+
+
+def _differs(row: Row, others: Sequence[Row], decisions: int) -> bool:
+    """Whether a row differs from each of the others in so many decisions, or in all there are."""
+    return not others or int((np.stack(others) != row).sum(axis=1).min()) >= min(decisions, len(row))

@@ -10,13 +10,14 @@ far too long, such as a tile computed again for every element, is left out.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tpo.cost.contract import Extractor
+from tpo.cost.contract import Extractor, Features
 from tpo.cost.features import rough_cycles
 from tpo.cost.online import OnlineModel
 from tpo.search.contract import SketchLike
@@ -26,6 +27,10 @@ CHAINS = 256  # fewer where features are costly
 STEPS = 4  # of annealing; the last ones accept nothing that scores lower
 HOTTEST = 1.0  # temperature of the first step, in standard deviations of the scores
 ENUMERATED = 4  # times as many candidates of a sketch as there are chains are simply all scored
+FEW_SKETCHES = 2  # that go on in any case
+# Sketches that were tried so often, and whose best is so many times slower than the best of all, are looked
+# at with this probability: each look costs by the sketch.
+TRIED, BEHIND, SECOND_LOOK = 2, 2.0, 0.25
 PARENTS = 32  # the best measured ones, which chains start from
 STARTS = (0.4, 0.3, 0.3)  # shares of chains that start drawn, spread evenly, and at parents
 CROSSED, MOVED = 0.2, 0.05  # shares of steps that cross two chains, that move to another sketch
@@ -98,6 +103,17 @@ class Population:
         self.model, self.extractor, self.rng, self.chains = model, extractor, rng, chains
         self.curiosity = curiosity
         self.known: dict[str, Known] = defaultdict(Known)
+        self._whole: dict[str, Features] = {}
+
+    def divided(self, sketches: Iterable[Any]) -> tuple[list[Any], list[Any]]:
+        """Sketches that were tried little or came near the best, some others now and then; and the rest."""
+        best = min((known.best for known in self.known.values()), default=np.inf)
+        parts: tuple[list[Any], list[Any]] = ([], [])
+        for sketch in sketches:
+            known = self.known[sketch.name]
+            near = known.trials < TRIED or known.best <= BEHIND * best
+            parts[0 if near or self.rng.random() < SECOND_LOOK else 1].append(sketch)
+        return parts
 
     def candidates(self, sketches: list[Any]) -> list[Scored]:
         """All there is of small sketches, of others what chains have visited."""
@@ -105,10 +121,10 @@ class Population:
             return []
         shares = zip(sketches, self._weights(sketches), strict=True)
         visited = [self._scored(sketch, self._starts(sketch, share)) for sketch, share in shares]
-        chains = [part for part in visited if part.sketch.domain.support > ENUMERATED * self.chains]
+        chains = [part for part in visited if not self._is_small(part.sketch)]
         for step in range(STEPS if self.model.ready else 0):
             heat = HOTTEST * max(0.0, 1 - 1.5 * step / STEPS)
-            chains = [self._step(chain, heat) for chain in self._moved(chains)]
+            chains = [self._step(chain, heat) for chain in self._moved(_promising(chains))]
             visited += chains
         return _with_a_chance(visited)
 
@@ -123,7 +139,7 @@ class Population:
     def _starts(self, sketch: SketchLike, share: float) -> Rows:
         """Where chains of a sketch begin, or all of a small one; what it prefers comes first."""
         domain, known = sketch.domain, self.known[sketch.name]
-        if domain.support <= ENUMERATED * self.chains:
+        if self._is_small(sketch):
             return np.concatenate([sketch.preferred_row, domain.every()])
         drawn, spread, best = (max(2, round(self.chains * part * share)) for part in STARTS)
         rows = [sketch.preferred_row, *(guess[None] for guess in known.guesses)]
@@ -133,6 +149,9 @@ class Population:
             chosen = self.rng.integers(len(known.parents), size=(2, best)).min(axis=0)
             rows.append(np.stack([known.parents[k][1] for k in chosen]))
         return np.concatenate(rows)
+
+    def _is_small(self, sketch: SketchLike) -> bool:
+        return sketch.domain.support <= ENUMERATED * self.chains
 
     def _step(self, chain: Scored, heat: float) -> Scored:
         """Every chain of a sketch one step on."""
@@ -159,12 +178,26 @@ class Population:
     def _scored(self, sketch: SketchLike, rows: Rows) -> Scored:
         if not len(rows):
             return Scored(sketch, rows, np.zeros(0), np.zeros(0))
-        features = self.extractor.features(sketch, rows)
+        features = self._features(sketch, rows)
         scores = np.zeros(len(rows))
         if self.model.ready:
             found = self.model.predict(features)
             scores = found.score + self.curiosity * found.spread
         return Scored(sketch, rows, scores, rough_cycles(features))
+
+    def _features(self, sketch: SketchLike, rows: Rows) -> Features:
+        """Those of a whole small sketch are only computed once."""
+        if not self._is_small(sketch):
+            return self.extractor.features(sketch, rows)
+        if sketch.name not in self._whole:
+            self._whole[sketch.name] = self.extractor.features(sketch, rows)
+        return self._whole[sketch.name]
+
+
+def _promising(chains: list[Scored]) -> list[Scored]:
+    """The half of the sketches whose chains look best, and at least a few: each step costs by the sketch."""
+    ordered = sorted(chains, key=lambda chain: -float(chain.scores.max(initial=-np.inf)))
+    return ordered[: max(FEW_SKETCHES, -(-len(chains) // 2))]
 
 
 def _with_a_chance(parts: list[Scored]) -> list[Scored]:

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from tvm import te, topi
+from tvm.s_tir.meta_schedule.testing import te_workload as paper
 
 from tpo.hardware import Hardware
 from tpo.workload import Workload, schedule_of
@@ -119,11 +120,15 @@ _MAKERS: dict[str, tuple[Callable[[], Tensors], tuple[int, ...]]] = {
     "matmul of primes": (_matmul(17, 40, 31), (1,)),
     "matmul of 53 rows": (_matmul(53, 64, 24), (1,)),
     "batch matmul": (_batch_matmul(17, 24, 32), ()),
+    "batch matmul of rows": (_batch_matmul(24, 32, 16, transposed=True), ()),
     "batch matmul of primes": (_batch_matmul(37, 29, 13, transposed=True), ()),
     "int8 dense": (_dense_int8, (1,)),
     "conv 3x3": (_conv2d(14, 16, 32, 3, 1), (1,)),
     "conv 1x1": (_conv2d(7, 32, 48, 1, 1), (1,)),
     "conv strided": (_conv2d(15, 3, 24, 3, 2), (1,)),
+    "conv of a signal": (lambda: list(paper.conv1d_nlc(1, 30, 16, 32, 3, 1, 1)), (1,)),
+    "conv grouped": (lambda: list(paper.conv2d_nhwc(1, 9, 9, 32, 64, 3, 1, 1, groups=2)), (1,)),
+    "transposed conv": (lambda: list(paper.conv2d_transpose_nhwc(1, 3, 5, 16, 32, 4, 2, 1)), (1,)),
     "depthwise conv": (_depthwise(14, 32), (1,)),
     "depthwise conv strided": (_depthwise(13, 24, kernel=5, stride=2), (1,)),
     "depthwise conv dilated": (_depthwise(11, 20, dilation=2), (1,)),

@@ -1,21 +1,25 @@
 """Measure every candidate of some sketches of a few workloads: landscapes for `tpo simulate`.
 
-    python scripts/record_landscapes.py [--output landscapes] [--threads 2] [--most 400] [--only TEXT]
+    python scripts/record_landscapes.py [--output FOLDER] [--threads 2] [--most 600] [--only TEXT]
 
-Of each workload the sketches of our rules are taken, as many whole ones as `--most` candidates allow, and
-those of TVM's rules with candidates spread evenly, which then are all there is. Needs an idle machine.
+Small sketches are measured whole; of larger ones, candidates spread evenly share what `--most` leaves, and
+are then all there is. Without --output, the landscapes tpo comes with are replaced. Needs an idle machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-WORKLOADS = ("GMM", "C2D", "DEP", "SFM")
+from tpo.cost.features import NAMES
+from tpo.search.landscape import SHIPPED, Landscape, RecordedSketch
+
+WORKLOADS = ("GMM", "GRP", "DEP", "SFM")
 
 
 def main() -> int:
@@ -23,9 +27,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--output", type=Path, default=Path("landscapes"))
+    parser.add_argument("--output", type=Path, default=SHIPPED)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--most", type=int, default=400, help="candidates of one workload")
+    parser.add_argument("--most", type=int, default=600, help="candidates of one workload")
     parser.add_argument("--only", default="", help="workloads whose name contains this")
     given = parser.parse_args()
     from tpo import targets
@@ -47,7 +51,6 @@ def record(name: str, target: Any, runner: Any, given: argparse.Namespace, cpu: 
     """Measure one workload and write its file."""
     from tpo.cost.simulator import Simulator
     from tpo.measure import BuildInput
-    from tpo.search.landscape import Landscape, RecordedSketch
     from tpo.space import build_space
     from tpo.testing.operators import workload
 
@@ -66,6 +69,7 @@ def record(name: str, target: Any, runner: Any, given: argparse.Namespace, cpu: 
         sketches.append(RecordedSketch(sketch.name, sketch.sites, rows[kept], seconds, features, preferred))
         print(f"{name}: {sketch.name}, {np.isfinite(seconds).sum()} of {len(kept)}", flush=True)
     about = {"name": name, "key": space.workload.key, "cpu": cpu, "threads": given.threads}
+    about |= {"features": list(NAMES), "recorded": time.strftime("%Y-%m-%d")}
     landscape = Landscape(about, tuple(sketches))
     landscape.save(given.output / f"{name}.db")
     print(f"{name}: {len(landscape)} candidates, the best takes {1e3 * landscape.best:.3f} ms")
@@ -73,13 +77,14 @@ def record(name: str, target: Any, runner: Any, given: argparse.Namespace, cpu: 
 
 def chosen(space: Any, most: int) -> list[tuple[Any, Any]]:
     """Sketches with the rows to measure: what is preferred, and others spread over all decisions."""
-    share = most // max(1, len(space.sketches))
     found = []
-    for sketch in space.sketches:
-        domain = sketch.domain
+    smallest_first = sorted(space.sketches, key=lambda sketch: sketch.domain.support)
+    for left, sketch in zip(range(len(smallest_first), 0, -1), smallest_first, strict=True):
+        share, domain = (most - sum(len(rows) for _, rows in found)) // left, sketch.domain
         rows = domain.every() if domain.support <= share else domain.spread(share, np.random.default_rng(0))
         found.append((sketch, np.unique(np.concatenate([sketch.preferred_row, rows]), axis=0)))
-    return found
+    order = {sketch.name: k for k, sketch in enumerate(space.sketches)}
+    return sorted(found, key=lambda pair: order[pair[0].name])
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -169,6 +170,39 @@ def test_comparison_puts_candidates_in_the_right_order(disturbance: float) -> No
     programs = [machine.program(seconds) for seconds in (1.0e-3, 1.05e-3, 0.95e-3)]
     times = [timing.seconds for timing in machine.clock().compare(programs)]
     assert times[2] < times[0] < times[1]
+
+
+def test_nobody_follows_itself_when_compared() -> None:
+    """It would find in the caches what it has left there, and look faster than others."""
+    machine, turns = Machine(), list[int]()
+
+    def program(number: int) -> Run:
+        def run(count: int) -> Sequence[Sample]:
+            turns.append(number)
+            return machine.program(1e-3)(count)
+
+        return run
+
+    machine.clock().compare([program(number) for number in range(3)])
+    neighbours = set(pairwise(turns))
+    assert len(turns) >= 3 * ENOUGH and all(one != other for one, other in neighbours)
+    assert len(neighbours) == 6, "everybody follows everybody else some time"
+
+
+def test_first_calls_warm_the_caches_and_say_nothing() -> None:
+    machine, calls = Machine(), [0]
+
+    def run(count: int) -> Sequence[Sample]:
+        cold = [8, 4, 2, 1.5, 1.2]
+        found = []
+        for _ in range(count):
+            slowness = cold[calls[0]] if calls[0] < len(cold) else 1
+            calls[0] += 1
+            found += machine.program(0.1e-3 * slowness)(1)
+        return found
+
+    timing = machine.clock().time(run, first=0.8e-3, best=0.1e-3, hopeless=3.0)
+    assert not timing.cut_short and timing.seconds == pytest.approx(0.1e-3)
 
 
 def test_nothing_to_compare_is_fine() -> None:

@@ -8,7 +8,7 @@ from tpo.cost.ranking import RankingModel
 from tpo.errors import LandscapeError, UsageError
 from tpo.lang import Choice, PerfectTile
 from tpo.search.evolve import Evolve
-from tpo.search.landscape import Landscape, RecordedSketch
+from tpo.search.landscape import Landscape, RecordedSketch, shipped
 from tpo.search.simulation import Regret, make_strategy, search
 from tpo.space.decisions import Domain, Site
 from tpo.testing.strategies import check_strategy
@@ -124,3 +124,21 @@ def test_what_is_preferred_need_not_have_been_measured():
     assert len({candidate.key for candidate in known}) == 24
     assert all(candidate.row.tobytes() in partly.places for candidate in known)
     assert not whole.features(partly, rows[:1]).any()
+
+
+@pytest.mark.parametrize("path", shipped(), ids=lambda path: path.stem)
+def test_in_shipped_landscapes_a_model_that_knows_others_beats_chance(path):
+    """None of their workloads was among those the model was trained with."""
+    recorded = Landscape.load(path)
+    assert len(recorded) >= 300 and recorded.about["cpu"]
+    known = final(recorded, "evolutionary", "pretrained")
+    assert known < 0.1 and known < final(recorded, "random", "ranking")
+
+
+def test_landscapes_are_shipped():
+    assert len(shipped()) >= 3 and sum(path.stat().st_size for path in shipped()) < 3_000_000
+
+
+def test_a_landscape_with_other_features_is_refused_by_the_pretrained_model(landscape):
+    with pytest.raises(UsageError, match="other features"):
+        make_strategy("evolutionary", "pretrained", landscape, 0)

@@ -15,7 +15,7 @@ from tpo.cost.regression import RegressionModel
 from tpo.cost.simulator import Simulator
 from tpo.cost.stores import StoreFeatures
 from tpo.measure.contract import Failure, Measurement
-from tpo.search.evolve import Evolve
+from tpo.search.evolve import APART, Evolve
 from tpo.search.population import HOPELESS, Population
 from tpo.search.random import Random
 from tpo.space import build_space
@@ -100,6 +100,32 @@ def test_search_finds_better_candidates_than_chance():
     chance = [np.median(search(Random(space(name), np.random.default_rng(k)), 3)) for k in range(2)]
     evolved = [np.median(search(evolve(name, k), 7)[-16:]) for k in range(2)]
     assert max(evolved) < min(chance)
+
+
+def test_picks_of_a_sketch_differ_in_several_decisions_while_there_are_such():
+    strategy = evolve("conv3x3")
+    strategy.observe([(c, made_up(c)) for c in strategy.propose(16, set())])
+    rows = {}
+    for candidate in strategy.propose(16, set()):
+        sketch, row = space("conv3x3").row(candidate)
+        rows.setdefault(sketch.name, []).append(row)
+    for several in rows.values():
+        apart = [(one != other).sum() for k, one in enumerate(several) for other in several[:k]]
+        assert min(apart, default=APART) >= min(APART, len(several[0]))
+
+
+def test_sketches_far_behind_are_looked_at_now_and_then():
+    strategy = evolve("conv to 40 classes")
+    sketches = space("conv to 40 classes").sketches
+    behind, *others = [sketch.name for sketch in sketches]
+    strategy.population.known[behind].trials = strategy.population.known[others[0]].trials = 9
+    strategy.population.known[behind].parents = [(1.0, np.zeros(1))]
+    strategy.population.known[others[0]].parents = [(0.1, np.zeros(1))]
+    looks = [strategy.population.divided(sketches) for _ in range(200)]
+    assert all(len(promising) + len(rest) == len(sketches) for promising, rest in looks)
+    left_out = [[sketch.name for sketch in rest] for _, rest in looks]
+    assert set(map(tuple, left_out)) == {(), (behind,)}
+    assert 100 < sum(bool(names) for names in left_out) < 190
 
 
 def test_threads_do_not_change_the_search():

@@ -111,8 +111,12 @@ def show(
 
 def simulate(
     landscapes: Annotated[
-        list[Path], typer.Argument(metavar="LANDSCAPE...", help="Files scripts/record_landscapes.py wrote.")
-    ],
+        list[Path] | None,
+        typer.Argument(
+            metavar="[LANDSCAPE...]",
+            help="Files scripts/record_landscapes.py wrote; those tpo comes with by default.",
+        ),
+    ] = None,
     strategy: Annotated[
         str, typer.Option("--strategy", metavar="S", help="evolutionary or random.")
     ] = "evolutionary",
@@ -127,11 +131,11 @@ def simulate(
     as_json: options.Json = False,
 ) -> None:
     """Replay a search in recorded landscapes, without hardware: how far from the best is it after a trial?"""
-    from tpo.search.landscape import Landscape
+    from tpo.search.landscape import Landscape, shipped
     from tpo.search.simulation import Regret, make_strategy, search
 
     found: dict[str, Any] = {}
-    for path in landscapes:
+    for path in landscapes or shipped():
         landscape = Landscape.load(path)
         curves = [
             search(make_strategy(strategy, cost, landscape, seed), landscape, trials) for seed in range(seeds)

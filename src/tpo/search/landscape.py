@@ -1,7 +1,7 @@
 """Landscapes: workloads of which every candidate was measured, to search in without hardware.
 
 A landscape is one small SQLite file that needs neither TVM nor the rules it was made with: the sites of every
-sketch, and for each candidate its decisions, its time and its features.
+sketch, and for each candidate its decisions, its time and its features. A few come with tpo (`shipped`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tpo.lang import Choice, ComputeLocation, PartitionedTile, PerfectTile
 from tpo.measure.contract import Failure, Measurement
 from tpo.space.decisions import MAX_CHANGED, Domain, Rows, Site
 
+SHIPPED = Path(__file__).parent / "landscapes"  # which scripts/record_landscapes.py has recorded
 _KINDS = {kind.__name__: kind for kind in (Choice, PerfectTile, PartitionedTile, ComputeLocation)}
 _SCHEMA = """
 CREATE TABLE landscape (about TEXT NOT NULL);
@@ -218,6 +219,11 @@ class Landscape:
         if not len(found) or not np.isfinite(found.best):
             raise LandscapeError(path=path, why="nothing in it was measured")
         return found
+
+
+def shipped() -> list[Path]:
+    """The landscapes that tpo comes with."""
+    return sorted(SHIPPED.glob("*.db"))
 
 
 def _sketch(

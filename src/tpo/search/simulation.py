@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from tpo.cost.contract import CostModel
+from tpo.cost.features import NAMES
 from tpo.cost.online import OnlineModel
 from tpo.cost.pretrained import pretrained_model
 from tpo.cost.ranking import RankingModel
@@ -21,6 +22,7 @@ from tpo.search.landscape import Landscape
 from tpo.search.random import Random
 
 BATCH = 8
+CHAINS = 16  # a landscape has a few hundred candidates: as large a part of it as usual is looked at
 Curve = NDArray[np.float64]
 
 COSTS: dict[str, Callable[[int], CostModel]] = {
@@ -40,7 +42,13 @@ def make_strategy(name: str, cost: str, landscape: Landscape, seed: int) -> Stra
         raise UsageError(why=f"there is no strategy {name!r}", advice=f"give one of {', '.join(STRATEGIES)}")
     if cost not in COSTS:
         raise UsageError(why=f"there is no cost model {cost!r}", advice=f"give one of {', '.join(COSTS)}")
-    return Evolve(landscape, OnlineModel(COSTS[cost](seed)), rng, threads=1, extractor=landscape)
+    if cost == "pretrained" and landscape.about.get("features") != list(NAMES):
+        raise UsageError(
+            why=f"landscape {landscape.about.get('name')} has other features than the pretrained model",
+            advice="record it again (scripts/record_landscapes.py), or give --cost ranking",
+        )
+    model = OnlineModel(COSTS[cost](seed))
+    return Evolve(landscape, model, rng, threads=1, extractor=landscape, chains=CHAINS)
 
 
 def search(strategy: Strategy, landscape: Landscape, trials: int, batch: int = BATCH) -> Curve:

@@ -77,7 +77,7 @@ def record(name: str, target: Any, runner: Any, given: argparse.Namespace, cpu: 
 
 def chosen(space: Any, most: int) -> list[tuple[Any, Any]]:
     """Sketches with the rows to measure: what is preferred, and others spread over all decisions."""
-    found = []
+    found: list[tuple[Any, Any]] = []
     smallest_first = sorted(space.sketches, key=lambda sketch: sketch.domain.support)
     for left, sketch in zip(range(len(smallest_first), 0, -1), smallest_first, strict=True):
         share, domain = (most - sum(len(rows) for _, rows in found)) // left, sketch.domain

@@ -39,7 +39,8 @@ TOO_FEW = 3
 # The reference kernel may be this much slower than usual in a moment that counts as undisturbed. It is
 # plain arithmetic: where it loses three hundredths, kernels that read memory lose a quarter.
 QUIET = 1.03
-LONGEST_SAMPLING = 1.0
+# Sampling ends then, whether or not there was an undisturbed moment; where candidates take turns, for each.
+LONGEST_SAMPLING, LONGEST_TURNS = 0.3, 1.0
 # Before the first sample so many readings in a row must be undisturbed, if that happens soon enough.
 STEADY_READINGS, LONGEST_WARM_UP = 3, 0.3
 # What a kernel reads has left the shared cache while nobody used it, if others share the machine: the first
@@ -128,7 +129,7 @@ class Clock:
         samples: list[list[Sample]] = [[] for _ in runs]
         start, turn, last = self._now(), 0, -1
         rng = np.random.default_rng(0)
-        while self._now() - start < LONGEST_SAMPLING * len(runs):
+        while self._now() - start < LONGEST_TURNS * len(runs):
             # In another order every turn: nobody always follows the same neighbour. Nor ever itself, since it
             # would find in the caches what it has left there, and others would not.
             order = rng.permutation(len(runs))

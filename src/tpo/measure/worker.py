@@ -30,10 +30,13 @@ from tpo.measure.protocol import Build, Compare, Outcome, Reference, Reply, Requ
 from tpo.measure.timing import Clock, Run
 from tpo.targets import for_compiling
 from tpo.threads import size_worker_pool
+from tpo.workload import structural_key
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 # Workloads whose arrays are kept: batches rarely mix more.
 _KEPT_WORKLOADS = 2
+# Layouts of a workload's weights that are kept: a batch has candidates of a few sketches.
+_KEPT_PACKINGS = 8
 
 
 class Arrays:
@@ -44,19 +47,30 @@ class Arrays:
         self.inputs = {k: arrays[k] for k in signature.inputs}
         self.reference = {k: arrays[k] for k in signature.outputs}
         self._tensors = {k: tvm.runtime.tensor(array) for k, array in self.inputs.items()}
+        self._weights: dict[Any, list[Any]] = {}
         # All kernels write to the same place: else, in turns, they push each other out of the caches.
         self._results = {k: tvm.runtime.tensor(_garbage(array)) for k, array in self.reference.items()}
 
     def arguments(self, kernel: Kernel) -> list[Any]:
         """Tensors to call a kernel with; the results' hold garbage, so that leaving one out shows."""
         tensors = {**self._tensors, **self._results}
-        packed = kernel.split.packed
-        if packed:
-            weights = kernel.pack([self.inputs[k] for k in packed])
-            tensors.update(zip(packed, map(tvm.runtime.tensor, weights), strict=True))
+        tensors.update(zip(kernel.split.packed, self._packed(kernel), strict=True))
         for k, expected in self.reference.items():
             self._results[k].copyfrom(_garbage(expected))
         return [tensors[k] for k in range(len(tensors))]
+
+    def _packed(self, kernel: Kernel) -> list[Any]:
+        """Its weights as it wants them: candidates of a sketch mostly want the same."""
+        positions, prepack = kernel.split.packed, kernel.split.prepack
+        if prepack is None:
+            return []
+        key = (positions, structural_key(tvm.IRModule({"main": prepack})))
+        if key not in self._weights:
+            while len(self._weights) >= _KEPT_PACKINGS:
+                self._weights.pop(next(iter(self._weights)))
+            packed = kernel.pack([self.inputs[k] for k in positions])
+            self._weights[key] = [tvm.runtime.tensor(array) for array in packed]
+        return self._weights[key]
 
     def check(self, arguments: list[Any]) -> tuple[float, str]:
         """The worst error of the results, and what is wrong with them."""

@@ -47,7 +47,7 @@ class MeasureOptions:
     threads: int
     between_mb: float = 0.0
     workers: int = 0
-    build_timeout: float = 15.0
+    build_timeout: float = 8.0
     run_timeout: float = 10.0
     memory_gb: float = 4.0
     confidence: float = 0.02

@@ -35,14 +35,16 @@ Probe = Callable[[], float]  # one reading of the reference kernel
 QUARTILE = 0.25  # of the samples lie below a candidate's time
 SAMPLES_AT_ONCE = 6
 ENOUGH, PLENTY = 12, 24  # undisturbed samples, for a steady candidate and for any
+MANY = 48  # samples of any kind, for a steady candidate
 TOO_FEW = 3
 # The reference kernel may be this much slower than usual in a moment that counts as undisturbed. It is
 # plain arithmetic: where it loses three hundredths, kernels that read memory lose a quarter.
 QUIET = 1.03
 # Sampling ends then, whether or not there was an undisturbed moment; where candidates take turns, for each.
 LONGEST_SAMPLING, LONGEST_TURNS = 0.3, 1.0
-# Before the first sample so many readings in a row must be undisturbed, if that happens soon enough.
-STEADY_READINGS, LONGEST_WARM_UP = 3, 0.3
+# Before the first sample so many readings in a row must be near the usual one, if that happens soon enough:
+# where two threads share a core they are twice as slow.
+STEADY_READINGS, AWAKE, LONGEST_WARM_UP = 3, 1.2, 0.3
 # What a kernel reads has left the shared cache while nobody used it, if others share the machine: the first
 # calls bring it back, and say nothing. Not more of them than take this long.
 WARMING_CALLS, WARMING_SECONDS = 8, 0.01
@@ -145,7 +147,7 @@ class Clock:
         """Keep the cores busy until they run as usual: threads that have slept start on one core together."""
         start = self._now()
         while self._now() - start < LONGEST_WARM_UP:
-            if max(self._probe() for _ in range(STEADY_READINGS)) <= QUIET * self.usual:
+            if max(self._probe() for _ in range(STEADY_READINGS)) <= AWAKE * self.usual:
                 return
 
     def _take(self, run: Run, count: int) -> Sequence[Sample]:
@@ -161,8 +163,11 @@ class Clock:
 
     def _settled(self, samples: Sequence[Sample]) -> bool:
         quiet = self._quiet(samples)
-        steady = len(quiet) >= ENOUGH and half_width([s.seconds for s in quiet]) <= self._confidence
-        return steady or len(quiet) >= PLENTY
+        if len(quiet) >= PLENTY:
+            return True
+        # Where nothing is ever undisturbed, many samples that agree must do.
+        enough = quiet if len(quiet) >= ENOUGH else samples if len(samples) >= MANY else []
+        return bool(enough) and half_width([s.seconds for s in enough]) <= self._confidence
 
     def _is_no_leader(self, samples: Sequence[Sample], best: float) -> bool:
         sure = len(self._quiet(samples)) >= TOO_FEW or len(samples) >= ENOUGH

@@ -1,13 +1,13 @@
 """Searches beside each other: tpo's, stock MetaSchedule's, and tpo's in MetaSchedule's space.
 
     python scripts/bench_search.py [--operators C1D C2D ...] [--seeds 3] [--trials 64] [--threads 2]
-                                   [--parts search same long speed] [--json FILE] [--retry] [--plot FILE]
+                                   [--parts search none same long speed] [--json FILE] [--retry] [--plot FILE]
 
 For every operator of the MetaSchedule paper and every seed, each in a fresh process, in turns:
 
-    search  tpo with its own rules (best after a quarter of the trials, and after all), the default schedule,
-            and the first choice of its cost model without any trial; stock MetaSchedule without its start-up
-            fault (`tpo.testing.stock`)
+    search  tpo with its own rules (best after a quarter of the trials, and after all); stock MetaSchedule
+            without its start-up fault (`tpo.testing.stock`)
+    none    no trial at all: the default schedule, and the first choice of tpo's cost model
     same    tpo's search in TVM's own sketches only
     long    stock MetaSchedule with ten times the trials
     speed   candidates scored per second on one core, beside TVM's way of scoring
@@ -22,9 +22,10 @@ building (divided by their number) and running. Ratios are times of the other di
 is faster), geometric means over seeds, then over operators.
 
 A search, or a comparison, is marked if another process was busy just before or after it, or if others used
-more than 5 % of the machine meanwhile. An operator with a mark on it, or whose two comparisons differ by more
-than 10 % for any program, is printed but does not count. A file given by --json that exists is continued;
---retry does what is marked in it once more.
+more than 5 % of the machine meanwhile. An operator with a mark on it, or whose two comparisons disagree by
+more than 10 % about how any program does beside the others, is printed but does not count: all programs take
+turns, so a machine that is slower for all of them in one of the two is no reason for doubt. A file given by
+--json that exists is continued; --retry does what is marked in it once more.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ from typing import Any
 import numpy as np
 import psutil
 
-PARTS = ("search", "same", "long", "speed")
-CONTENDERS = {"search": ("tpo", "stock"), "same": ("same",), "long": ("long",)}
+PARTS = ("search", "none", "same", "long", "speed")
+CONTENDERS = {"search": ("tpo", "stock"), "none": ("none",), "same": ("same",), "long": ("long",)}
 LONG, EARLY = 10, 4  # times as many trials; a fraction of them
 BATCH, LEADERS = 16, 4  # of tpo: candidates at once, and how many are measured again; its defaults
 COMPARISONS, SPREAD, OTHERS = 2, 0.1, 0.05
@@ -208,7 +209,7 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--between-mb", type=float, default=0.0, help="touched between two timed calls")
-    parser.add_argument("--parts", nargs="+", default=["search", "same", "speed"], choices=PARTS)
+    parser.add_argument("--parts", nargs="+", default=["search", "none", "same", "speed"], choices=PARTS)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--retry", action="store_true", help="do once more what is marked in the file")
     parser.add_argument("--plot", type=Path, help="draw the best time against trials; needs matplotlib")
@@ -285,7 +286,7 @@ def own_cpu_seconds() -> float:
 def run_search(results: Results, search: Search) -> Search:
     """A search in a fresh process, which it may take down."""
     machine = Machine()
-    work = stock_search if search.contender in ("stock", "long") else tpo_search
+    work = {"stock": stock_search, "long": stock_search, "none": no_search}.get(search.contender, tpo_search)
     try:
         found: Search = fresh(work, search, results.arguments, results.folder)
     except Exception as error:  # whatever it raises, or dies of, is the end of this search only
@@ -351,14 +352,29 @@ def tpo_search(search: Search, settings: dict[str, Any], folder: Path) -> Search
         found = {search.contender: best}
         if search.contender == "tpo":
             found |= {"early": loop.confirmed(search.trials // EARLY, "not counted")}
-    if search.contender == "tpo":
-        first = Evolve(space, new_model(settings["threads"], search.seed), np.random.default_rng(search.seed))
-        found |= {"default": space.default(), "zero": first.first_choice()}
+    keep_candidates(search, found, folder)
+    return search
+
+
+def no_search(search: Search, settings: dict[str, Any], folder: Path) -> Search:
+    """In a process of its own: what tpo offers before anything was measured."""
+    from tpo import targets
+    from tpo.search import Evolve
+    from tpo.space import build_space
+    from tpo.testing import operators
+
+    space = build_space(operators.workload(search.operator), targets.resolve("native", settings["threads"]))
+    first = Evolve(space, new_model(settings["threads"], search.seed), np.random.default_rng(search.seed))
+    keep_candidates(search, {"default": space.default(), "zero": first.first_choice()}, folder)
+    return search
+
+
+def keep_candidates(search: Search, found: dict[str, Any], folder: Path) -> None:
+    """Store programs of tpo's, by their names."""
     for name, candidate in found.items():
         if candidate is not None:
             search.sketches[name] = candidate.sketch
             keep(search, name, candidate.module, folder)
-    return search
 
 
 def new_model(threads: int, seed: int) -> Any:
@@ -472,7 +488,7 @@ def compare(results: Results, operator: str) -> None:
             name, seed = label.split()
             found.ms.setdefault(name, {})[seed] = seconds * 1e3
         if not found.spread <= SPREAD:
-            found.doubts.append(f"two comparisons differ by {found.spread:.0%}")
+            found.doubts.append(f"two comparisons disagree by {found.spread:.0%}")
     except Exception as error:  # the searches are worth more than their comparison, which can be made again
         found.doubts.append(f"the comparison failed: {last_line(error)}")
     found.doubts += machine.doubts()
@@ -483,7 +499,7 @@ def compare(results: Results, operator: str) -> None:
 def timed(
     operator: str, files: dict[str, str], settings: dict[str, Any], folder: Path
 ) -> tuple[dict[str, float], dict[str, str], float]:
-    """In a process of its own: seconds of programs by label, which failed, and the largest difference."""
+    """In a process of its own: seconds of programs by label, which failed, and the largest disagreement."""
     import tvm
 
     from tpo import targets
@@ -504,10 +520,11 @@ def timed(
         rounds = [runner.compare([[inputs[key] for key in good]])[0] for _ in range(COMPARISONS)]
     table = np.array([[found.seconds or math.nan for found in measured] for measured in rounds])
     means = dict(zip(good, np.exp(np.log(table).mean(axis=0)), strict=True))
+    beside = table / np.exp(np.log(table).mean(axis=1, keepdims=True))
     return (
         {label: float(means[key]) for label, key in keys.items() if key in means},
         {label: said[key] for label, key in keys.items() if key not in means},
-        float((table.max(axis=0) / table.min(axis=0)).max() - 1),
+        float((beside.max(axis=0) / beside.min(axis=0)).max() - 1),
     )
 
 

@@ -34,7 +34,7 @@ def command(*arguments: str, show: bool = False) -> str:
 def measure(model: str, seed: int, given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Tune, compile both, verify and compare."""
     path, threads = folder / f"{model}.onnx", str(given.threads)
-    command(str(Path(__file__).parent / "make_model.py"), model, "-o", str(path), "--seed", str(seed))
+    command(str(Path(__file__).parent / "make_models.py"), model, "-o", str(path), "--seed", str(seed))
     database = given.db or folder / f"{model}.{seed}.db"
     start = time.perf_counter()
     if given.db is None:

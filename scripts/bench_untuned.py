@@ -34,7 +34,7 @@ def command(*arguments: str) -> str:
 def measure(model: str, seed: int, threads: list[int], folder: Path) -> list[dict[str, Any]]:
     """Compile one model with one seed of weights and time it on each number of threads."""
     onnx, library = str(folder / f"{model}.onnx"), str(folder / f"{model}.so")
-    command(str(Path(__file__).parent / "make_model.py"), model, "-o", onnx, "--seed", str(seed))
+    command(str(Path(__file__).parent / "make_models.py"), model, "-o", onnx, "--seed", str(seed))
     start = time.perf_counter()
     command("-m", "tpo", "compile", onnx, "-o", library, "--threads", str(max(threads)))
     seconds = time.perf_counter() - start

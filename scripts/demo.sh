@@ -14,7 +14,7 @@ mkdir -p "$out"
 threads=$("$PY" -c 'import os; print(len(os.sched_getaffinity(0)))')
 
 step() { printf '\n== %s\n$ %s\n' "$1" "${*:2}" && "${@:2}"; }
-step "a real architecture with seeded random weights" "$PY" scripts/make_model.py "$model" -o "$out/$model.onnx"
+step "a real architecture with seeded random weights" "$PY" scripts/make_models.py "$model" -o "$out/$model.onnx"
 step "compile on default schedules" "$tpo" compile "$out/$model.onnx" -o "$out/$model.untuned.so" --threads "$threads"
 rm -f "$out/$model.db"
 step "tune, for two minutes" "$tpo" tune "$out/$model.onnx" --db "$out/$model.db" --minutes 2 --threads "$threads"

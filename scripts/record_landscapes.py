@@ -1,6 +1,6 @@
 """Measure every candidate of some sketches of a few workloads: landscapes for `tpo simulate`.
 
-    python scripts/record_landscapes.py [--output FOLDER] [--threads 2] [--most 600] [--only TEXT]
+    python scripts/record_landscapes.py [--output FOLDER] [--threads 2] [--most 300] [--only TEXT]
 
 Small sketches are measured whole; of larger ones, candidates spread evenly share what `--most` leaves, and
 are then all there is. Without --output, the landscapes tpo comes with are replaced. Needs an idle machine.
@@ -19,7 +19,7 @@ import numpy as np
 from tpo.cost.features import NAMES
 from tpo.search.landscape import SHIPPED, Landscape, RecordedSketch
 
-WORKLOADS = ("GMM", "GRP", "DEP", "SFM")
+WORKLOADS = ("GMM", "GRP", "NRM")
 
 
 def main() -> int:
@@ -29,7 +29,7 @@ def main() -> int:
     )
     parser.add_argument("--output", type=Path, default=SHIPPED)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--most", type=int, default=600, help="candidates of one workload")
+    parser.add_argument("--most", type=int, default=300, help="candidates of one workload")
     parser.add_argument("--only", default="", help="workloads whose name contains this")
     given = parser.parse_args()
     from tpo import targets

@@ -130,7 +130,7 @@ def test_what_is_preferred_need_not_have_been_measured():
 def test_in_shipped_landscapes_a_model_that_knows_others_beats_chance(path):
     """None of their workloads was among those the model was trained with."""
     recorded = Landscape.load(path)
-    assert len(recorded) >= 300 and recorded.about["cpu"]
+    assert len(recorded) >= 200 and recorded.about["cpu"]
     known = final(recorded, "evolutionary", "pretrained")
     assert known < 0.1 and known < final(recorded, "random", "ranking")
 

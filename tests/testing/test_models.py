@@ -13,7 +13,7 @@ from support.onnx_runs import run_onnx
 from tpo.testing import models
 
 make = functools.cache(models.make)
-SCRIPT = Path(__file__).parents[2] / "scripts" / "make_model.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "make_models.py"
 HEAVY = {"light_vgg19", "light_bvlc_alexnet", "light_zfnet512"}  # hundreds of megabytes each
 LIGHT = [name for name in models.names() if name.startswith("light_") and name not in HEAVY]
 SMALL = [name for name in models.names() if not name.startswith("light_") and name != "large"]
@@ -105,3 +105,14 @@ def test_script_lists_and_refuses(tmp_path):
     )
     assert refused.returncode == 2 and "no model 'nonsense'" in refused.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_the_benchmark_has_real_sizes_and_shapes_for_all_that_is_open():
+    """The written ones are the small ones of the same names, in other sizes: only one is made here."""
+    assert len(models.benchmark_names()) == 12
+    model = models.make("yolo_320")
+    onnx.checker.check_model(model)
+    assert sum(np.prod(t.dims) for t in model.graph.initializer) > 1e6
+    for name in models.benchmark_names():
+        shapes = models.shapes(name)
+        assert name.startswith("light_") or (all(min(shape) >= 1 for shape in shapes.values()) and shapes)

@@ -28,6 +28,10 @@ class Extractor(Protocol):
         """A line for every row of a sketch's decisions."""
         ...
 
+    def exact(self, sketch: Any, rows: Rows) -> Features:
+        """The same without any shortcut that many rows at once are worth."""
+        ...
+
 
 @dataclass(frozen=True)
 class Dataset:

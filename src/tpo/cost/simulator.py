@@ -30,6 +30,7 @@ from tpo.space import Sketch, Space
 from tpo.space.decisions import Rows
 from tpo.workload import Workload
 
+MANY_STRUCTURES = 1000  # more than any sketch has
 MAX_STRUCTURES = 4  # of one sketch: compute locations make different programs
 TYPICAL = 32  # candidates of which the first to be watched is taken
 MAX_FAILURES = 4  # of candidates that TVM does not replay, after which no more of their sketch are tried
@@ -69,9 +70,8 @@ class _Known:
     structures: int = 0
     failures: int = 0
 
-    @property
-    def is_full(self) -> bool:
-        return self.structures >= MAX_STRUCTURES or self.failures >= MAX_FAILURES
+    def is_full(self, most: int) -> bool:
+        return self.structures >= most or self.failures >= MAX_FAILURES
 
 
 @dataclass
@@ -94,15 +94,24 @@ class Simulator:
         # Moving an element counts as well: some functions do nothing else.
         return cls(space.workload, space.target.hardware, max(flops, float(max(sizes))), float(sum(moved)))
 
-    def features(self, sketch: Sketch, rows: Rows) -> Features:
-        """A line of `NAMES` for every row; zeros where TVM could not be watched."""
+    def features(self, sketch: Sketch, rows: Rows, most: int = MAX_STRUCTURES) -> Features:
+        """A line of `NAMES` for every row; zeros where TVM could not be watched.
+
+        Of a sketch, so many structures are known at `most`: other rows have the features of a similar one.
+        """
         result = np.zeros((len(rows), len(NAMES)), np.float32)
-        for program, chosen in self.structures(sketch, rows):
+        for program, chosen in self.structures(sketch, rows, most):
             if program is not None:
                 result[chosen] = program.run(sketch.domain.values(rows[chosen]), len(chosen))
         return result
 
-    def structures(self, sketch: Sketch, rows: Rows) -> Iterator[tuple[Program | None, Positions]]:
+    def exact(self, sketch: Sketch, rows: Rows) -> Features:
+        """Features of a few rows, each of its own structure."""
+        return self.features(sketch, rows, most=MANY_STRUCTURES)
+
+    def structures(
+        self, sketch: Sketch, rows: Rows, most: int = MAX_STRUCTURES
+    ) -> Iterator[tuple[Program | None, Positions]]:
         """What computes the features of which rows."""
         known = self._known.get(sketch.name) or self._begin(sketch)
         open_: list[tuple[Node, Node, Positions]] = [(known.root, known.root, np.arange(len(rows)))]
@@ -110,7 +119,7 @@ class Simulator:
             node, above, chosen = open_.pop()
             if not len(chosen):
                 continue
-            if node.is_new and known.is_full:
+            if node.is_new and known.is_full(most):
                 yield above.nearest(), chosen
                 continue
             if node.is_new and not self._compile(sketch, rows[chosen[0]], known, node):

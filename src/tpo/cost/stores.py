@@ -41,6 +41,8 @@ class StoreFeatures:
         lines = [np.zeros(LENGTH, np.float32) if candidate is None else next(found) for candidate in made]
         return np.stack(lines) if lines else np.zeros((0, LENGTH), np.float32)
 
+    exact = features
+
 
 def extract(space: Space, candidates: Sequence[Candidate]) -> Features:
     """The features of some candidates of a space, one row of `LENGTH` finite numbers each."""

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from tpo.deploy.manifest import Manifest
 from tpo.deploy.reference import random_inputs
 from tpo.deploy.tolerance import tolerance_for
 from tpo.deploy.verify import compare
-from tpo.errors import EngineError, MismatchError, UsageError
+from tpo.errors import EngineError, MismatchError, ToolMissingError, UsageError
 
 OURS = "tpo"
 
@@ -151,6 +152,8 @@ def _check_contender(name: str, manifest: Manifest) -> None:
         raise UsageError(
             why=f"cannot compare with {name!r}", advice=f"known engines: {known}, or another library"
         )
+    elif find_spec(name) is None:
+        raise ToolMissingError(tool=name, purpose="be compared with", command="pip install 'tpo[bench]'")
 
 
 def _find_model(manifest: Manifest, given: str | Path | None) -> str:

@@ -84,7 +84,7 @@ def compile_model(
         library = Path(folder) / output.name
         progress(f"building {len(functions)} functions")
         build(module, target, library, model.name)
-        manifest = _manifest(model, target, functions, library, threads or target.hardware.cores)
+        manifest = make_manifest(model, target, functions, library, threads or target.hardware.cores)
         manifests.write(manifest, library)
         if verify and target.native:
             progress("comparing with ONNX Runtime")
@@ -174,9 +174,10 @@ def _functions(
     return tuple(found)
 
 
-def _manifest(
+def make_manifest(
     model: Model, target: Target, functions: tuple[Function, ...], library: Path, threads: int
 ) -> Manifest:
+    """What is known of a library that was built."""
     return Manifest(
         model=ModelSource(name=model.name, path=str(model.path.resolve()), sha256=model.sha256),
         inputs=tuple(map(_tensor, model.inputs)),

@@ -21,6 +21,7 @@ from tpo.space.space import draw_seed
 
 EXPLORED = 0.1  # share of picks that the model has no say in
 MAX_SHARE = 0.6  # of one proposal that a single sketch may take while others have candidates
+TVM = "tvm/"  # what names of TVM's own sketches begin with
 APART = 2  # decisions in which two picks of a sketch differ, where there are such: neighbours teach little
 ATTEMPTS = 32  # rows that are applied for every candidate asked for, before there seem to be no more
 
@@ -71,17 +72,29 @@ class Evolve(Strategy):
         return list(found.values())
 
     def first_choice(self) -> Any:
-        """What to use without any trial: what looks best; the default while there is no model."""
+        """What to use without any trial: what looks best of the rules' sketches; the default without a model.
+
+        Sketches of TVM's have good candidates among many that are far slower: unmeasured, they are a risk.
+        """
         if not self.model.ready:
             return self.space.default()
         sober = Population(self.model, self.extractor, self.rng, self.population.chains, curiosity=0.0)
         sober.known = self.population.known
-        population = sober.candidates(list(self.space.sketches))
+        ours = [sketch for sketch in self.space.sketches if not sketch.name.startswith(TVM)]
+        population = sober.candidates(ours or list(self.space.sketches))
         scores = np.concatenate([part.scores for part in population]) if population else np.zeros(0)
         flat = [(part.sketch, row) for part in population for row in part.rows]
-        best = (flat[k] for k in np.argsort(-scores, kind="stable")[:ATTEMPTS])
-        made = (self.space.at(sketch, row) for sketch, row in best)
+        best = [flat[k] for k in np.argsort(-scores, kind="stable")[:ATTEMPTS]]
+        made = (self.space.at(sketch, row) for sketch, row in self._looked_at_again(best))
         return next((candidate for candidate in made if candidate is not None), self.space.default())
+
+    def _looked_at_again(self, picks: Sequence[Pick]) -> list[Pick]:
+        """Some picks, the best first by exact features: the best of thousands is often one misjudged."""
+        lines = [self.extractor.exact(sketch, row[None]) for sketch, row in picks]
+        if not lines:
+            return []
+        order = np.argsort(-self.model.predict(np.concatenate(lines)).score, kind="stable")
+        return [picks[k] for k in order]
 
     def observe(self, results: Sequence[tuple[Any, Measurement]]) -> None:
         """Remember what is good and what was tried, and teach the model."""

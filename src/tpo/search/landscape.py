@@ -172,6 +172,8 @@ class Landscape:
         places = np.array([sketch.places.get(row.tobytes(), -1) for row in rows], np.int64)
         return np.where((places >= 0)[:, None], sketch.features[places], np.float32(0))
 
+    exact = features
+
     def save(self, path: Path) -> None:
         """Write it as one file."""
         temporary = path.with_name(path.name + ".part")

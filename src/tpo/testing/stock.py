@@ -69,7 +69,7 @@ def tune(workload: Workload, target: Target, trials: int, seed: int) -> StockRun
             folder,
             max_trials_global=trials,
             num_trials_per_iter=PER_ITERATION,
-            builder=ms.builder.LocalBuilder(max_workers=cores, initializer=_initializer()),
+            builder=ms.builder.LocalBuilder(max_workers=cores, initializer=initializer()),
             runner=runner,
             measure_callbacks=watch,
             num_tuning_cores=cores,
@@ -97,7 +97,7 @@ def prepare(arch: str) -> None:
             importlib.import_module(f"{_INTRINSICS}.{_OWN[arch]}")
 
 
-def _initializer() -> Callable[[], None]:
+def initializer() -> Callable[[], None]:
     """What a builder worker runs first; a local function is sent whole, and imports nothing of ours."""
 
     def forget_intrinsics() -> None:

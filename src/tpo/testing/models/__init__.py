@@ -17,7 +17,7 @@ from onnx import helper
 
 from tpo.deploy import reference
 from tpo.frontend.model import TensorSpec
-from tpo.testing.models import light, quantised, recurrent, structure, transformers, vision
+from tpo.testing.models import light, quantised, recurrent, sized, structure, transformers, vision
 
 _MAKERS = {
     **light.MAKERS,
@@ -27,18 +27,42 @@ _MAKERS = {
     **quantised.MAKERS,
     **structure.MAKERS,
 }
+# What whole models are compared on: real architectures in real sizes, all fp32.
+_BENCHMARK = (
+    *("light_resnet50", "light_vgg19", "light_squeezenet", "light_inception_v1", "light_inception_v2"),
+    *("light_densenet121", "light_shufflenet", *sized.MAKERS),
+)
 
 
 def names() -> list[str]:
-    """Names of all models that `make` knows."""
+    """Names of all models to test with; they are small, but for those that come with `onnx`."""
     return sorted(_MAKERS)
+
+
+def benchmark_names() -> tuple[str, ...]:
+    """Names of all models to benchmark with.
+
+    >>> benchmark_names()[-1]
+    'yolo_320'
+    """
+    return _BENCHMARK
 
 
 def make(name: str, seed: int = 0) -> onnx.ModelProto:
     """The model of that name with weights drawn from `seed`."""
-    if name not in _MAKERS:
-        raise ValueError(f"no model maker {name!r}; there are {', '.join(names())}")
-    return _MAKERS[name](seed)
+    makers = {**_MAKERS, **sized.MAKERS}
+    if name not in makers:
+        raise ValueError(f"no model maker {name!r}; there are {', '.join(sorted(makers))}")
+    return makers[name](seed)
+
+
+def shapes(name: str) -> dict[str, tuple[int, ...]]:
+    """Shapes of inputs that a benchmark model leaves open.
+
+    >>> shapes("gpt2_small")
+    {'input_ids': (1, 64)}
+    """
+    return sized.SHAPES.get(name, {})
 
 
 def random_inputs(model: onnx.ModelProto, seed: int = 0, dynamic: int = 1) -> dict[str, npt.NDArray[Any]]:

@@ -46,9 +46,10 @@ class _Exporter(Builder):
         return self.op("MatMul", x, self.weight(inputs, outputs, fan_in=inputs, gain=1.0))
 
 
-def bert(seed: int) -> onnx.ModelProto:
+def bert(
+    seed: int, hidden: int = 64, heads: int = 4, layers: int = 2, vocabulary: int = 1000, context: int = 128
+) -> onnx.ModelProto:
     """Encoder with dynamic batch and sequence, decomposed LayerNorm, erf-GELU and an additive mask."""
-    hidden, heads, layers, vocabulary = 64, 4, 2, 1000
     b = _Exporter("bert", seed, opset=14)
     tokens = b.input("input_ids", ["batch", "sequence"], TensorProto.INT64, bounds=(0, vocabulary))
     mask = b.input("attention_mask", ["batch", "sequence"], TensorProto.INT64, bounds=(0, 2))
@@ -58,9 +59,9 @@ def bert(seed: int) -> onnx.ModelProto:
     mask = b.op("Mul", mask, b.const(-10000.0))
 
     length = b.dimension(tokens, 1)
-    positions = b.op("Slice", b.const([range(128)], np.int64), b.ints(0), length, b.ints(1), b.ints(1))
+    positions = b.op("Slice", b.const([range(context)], np.int64), b.ints(0), length, b.ints(1), b.ints(1))
     words = b.op("Gather", b.weight(vocabulary, hidden, fan_in=1, gain=1.0), tokens, axis=0)
-    places = b.op("Gather", b.weight(128, hidden, fan_in=1, gain=1.0), positions, axis=0)
+    places = b.op("Gather", b.weight(context, hidden, fan_in=1, gain=1.0), positions, axis=0)
     x = b.decomposed_layer_norm(b.op("Add", words, places), hidden)
 
     def split_heads(y: str, perm: list[int]) -> str:
@@ -88,9 +89,10 @@ def bert(seed: int) -> onnx.ModelProto:
     return b.build()
 
 
-def gpt2(seed: int) -> onnx.ModelProto:
+def gpt2(
+    seed: int, hidden: int = 64, heads: int = 4, layers: int = 2, vocabulary: int = 500, context: int = 64
+) -> onnx.ModelProto:
     """Decoder with one qkv projection, a causal mask sliced from a constant, tanh-GELU."""
-    hidden, heads, layers, vocabulary, context = 64, 4, 2, 500, 64
     b = _Exporter("gpt2", seed, opset=17)
     tokens = b.input("input_ids", ["batch", "sequence"], TensorProto.INT64, bounds=(0, vocabulary))
     batch, length = b.dimension(tokens, 0), b.dimension(tokens, 1)
@@ -135,9 +137,16 @@ def gpt2(seed: int) -> onnx.ModelProto:
     return b.build()
 
 
-def llama(seed: int) -> onnx.ModelProto:
+def llama(
+    seed: int,
+    hidden: int = 64,
+    heads: int = 4,
+    groups: int = 2,
+    layers: int = 2,
+    inner: int = 192,
+    vocabulary: int = 400,
+) -> onnx.ModelProto:
     """Decoder with RMSNorm, rotary embeddings, grouped-query attention and a gated SiLU."""
-    hidden, heads, groups, layers, vocabulary = 64, 4, 2, 2, 400
     width = hidden // heads
     b = _Exporter("llama", seed, opset=17)
     tokens = b.input("input_ids", ["batch", "sequence"], TensorProto.INT64, bounds=(0, vocabulary))
@@ -181,10 +190,10 @@ def llama(seed: int) -> onnx.ModelProto:
         y = b.reshape(b.op("Transpose", y, perm=[0, 2, 1, 3]), batch, length, hidden)
         x = b.op("Add", x, b.projection(y, hidden, hidden))
         y = b.rms_norm(x, hidden)
-        gate = b.projection(y, hidden, 3 * hidden)
+        gate = b.projection(y, hidden, inner)
         gate = b.op("Mul", gate, b.op("Sigmoid", gate))
-        y = b.op("Mul", gate, b.projection(y, hidden, 3 * hidden))
-        x = b.op("Add", x, b.projection(y, 3 * hidden, hidden))
+        y = b.op("Mul", gate, b.projection(y, hidden, inner))
+        x = b.op("Add", x, b.projection(y, inner, hidden))
     b.output(
         b.projection(b.rms_norm(x, hidden), hidden, vocabulary), "logits", ["batch", "sequence", vocabulary]
     )

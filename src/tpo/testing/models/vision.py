@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx
 
 from tpo.testing.models.build import Builder
 
+# Filters, expansion and stride of an inverted residual.
+Residual = tuple[int, int, int]
+_SMALL: tuple[Residual, ...] = ((8, 1, 1), (12, 6, 2), (12, 6, 1), (16, 6, 2), (16, 6, 1), (24, 6, 2))
 
-def mobilenet_v2(seed: int) -> onnx.ModelProto:
+
+def mobilenet_v2(
+    seed: int,
+    size: int = 64,
+    stem: int = 16,
+    blocks: Sequence[Residual] = _SMALL,
+    head: int = 96,
+    classes: int = 10,
+) -> onnx.ModelProto:
     """Inverted residuals, Clip(0, 6) with initializer bounds, dynamic batch."""
     b = Builder("mobilenet_v2", seed)
     low, high = b.const(0.0, name="relu6_min"), b.const(6.0, name="relu6_max")
@@ -18,18 +29,18 @@ def mobilenet_v2(seed: int) -> onnx.ModelProto:
     def conv_relu6(x: str, channels: int, filters: int, kernel: int, stride: int = 1, group: int = 1) -> str:
         return b.op("Clip", b.conv(x, channels, filters, kernel, stride=stride, group=group), low, high)
 
-    x = conv_relu6(b.input("input", ["batch", 3, 64, 64]), 3, 16, 3, stride=2)
-    channels = 16
-    for filters, expansion, stride in [(8, 1, 1), (12, 6, 2), (12, 6, 1), (16, 6, 2), (16, 6, 1), (24, 6, 2)]:
+    x = conv_relu6(b.input("input", ["batch", 3, size, size]), 3, stem, 3, stride=2)
+    channels = stem
+    for filters, expansion, stride in blocks:
         hidden = channels * expansion
         y = conv_relu6(x, channels, hidden, 1) if expansion > 1 else x
         y = conv_relu6(y, hidden, hidden, 3, stride=stride, group=hidden)
         y = b.conv(y, hidden, filters, 1)
         x = b.op("Add", x, y) if stride == 1 and filters == channels else y
         channels = filters
-    x = conv_relu6(x, channels, 96, 1)
+    x = conv_relu6(x, channels, head, 1)
     x = b.op("Flatten", b.op("GlobalAveragePool", x), axis=1)
-    b.output(b.gemm(x, 96, 10, gain=8.0), "output", ["batch", 10])
+    b.output(b.gemm(x, head, classes, gain=8.0), "output", ["batch", classes])
     return b.build()
 
 
@@ -82,8 +93,15 @@ def mobilenet_v3(seed: int) -> onnx.ModelProto:
     return b.build()
 
 
-def yolo(seed: int) -> onnx.ModelProto:
+def yolo(
+    seed: int,
+    size: int = 64,
+    widths: tuple[int, int, int, int] = (8, 16, 32, 48),
+    head: int = 32,
+    classes: int = 6,
+) -> onnx.ModelProto:
     """SiLU everywhere, C2f-like splits, an SPPF block, nearest upsampling and a decoded head."""
+    stem, first, second, third = widths
     b = Builder("yolo", seed)
 
     def conv_silu(x: str, channels: int, filters: int, kernel: int = 3, stride: int = 1) -> str:
@@ -103,29 +121,31 @@ def yolo(seed: int) -> onnx.ModelProto:
             pools.append(b.op("MaxPool", pools[-1], kernel_shape=[5, 5], pads=[2, 2, 2, 2], strides=[1, 1]))
         return conv_silu(b.op("Concat", *pools, axis=1), channels * 2, channels, 1)
 
-    x = conv_silu(b.input("images", ["batch", 3, 64, 64]), 3, 8, stride=2)
-    x = split_block(conv_silu(x, 8, 16, stride=2), 16, 16)
-    fine = split_block(conv_silu(x, 16, 32, stride=2), 32, 32)
-    coarse = pyramid_pool(split_block(conv_silu(fine, 32, 48, stride=2), 48, 48), 48)
+    x = conv_silu(b.input("images", ["batch", 3, size, size]), 3, stem, stride=2)
+    x = split_block(conv_silu(x, stem, first, stride=2), first, first)
+    fine = split_block(conv_silu(x, first, second, stride=2), second, second)
+    coarse = pyramid_pool(split_block(conv_silu(fine, second, third, stride=2), third, third), third)
     scales = b.const([1.0, 1.0, 2.0, 2.0])
     up = b.op(
         "Resize", coarse, "", scales,
         mode="nearest", nearest_mode="floor", coordinate_transformation_mode="asymmetric",
     )  # fmt: skip
-    fine = split_block(b.op("Concat", up, fine, axis=1), 80, 32)
+    fine = split_block(b.op("Concat", up, fine, axis=1), second + third, second)
 
-    classes, heads = 6, []
-    for x, channels, size in [(fine, 32, 8), (coarse, 48, 4)]:
-        y = b.conv(conv_silu(x, channels, 32), 32, 4 + classes, 1, gain=1.0)
-        heads.append(b.op("Reshape", y, b.ints(0, 4 + classes, size * size)))
+    heads, boxes_of = [], {fine: (second, (size // 8) ** 2), coarse: (third, (size // 16) ** 2)}
+    for x, (channels, count) in boxes_of.items():
+        y = b.conv(conv_silu(x, channels, head), head, 4 + classes, 1, gain=1.0)
+        heads.append(b.op("Reshape", y, b.ints(0, 4 + classes, count)))
+    total = sum(count for _, count in boxes_of.values())
     joined = b.op("Transpose", b.op("Concat", *heads, axis=2), perm=[0, 2, 1])
     boxes, scores = b.ops("Split", joined, b.ints(4, classes), count=2, axis=2)
     centre = b.op("Slice", boxes, b.ints(0), b.ints(2), b.ints(-1), b.ints(1))
     extent = b.op("Slice", boxes, b.ints(2), b.ints(2**63 - 1), b.ints(-1), b.ints(1))
-    grid = b.const(b.rng.uniform(0, 8, (1, 80, 2)))
+    grid = b.const(b.rng.uniform(0, 8, (1, total, 2)))
     centre = b.op("Mul", b.op("Add", b.op("Sigmoid", centre), grid), b.const(8.0))
     extent = b.op("Exp", b.op("Clip", extent, b.const(-4.0), b.const(4.0)))
-    b.output(b.op("Concat", centre, extent, b.op("Sigmoid", scores), axis=-1), "output0", ["batch", 80, 10])
+    decoded = b.op("Concat", centre, extent, b.op("Sigmoid", scores), axis=-1)
+    b.output(decoded, "output0", ["batch", total, 4 + classes])
     return b.build()
 
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Write one of tpo's test models, with seeded random weights, to an ONNX file.
+"""Write tpo's models, with seeded random weights, to ONNX files: one of them, or all to benchmark with.
 
-scripts/make_model.py --list
-scripts/make_model.py light_squeezenet -o squeezenet.onnx
+scripts/make_models.py --list
+scripts/make_models.py light_squeezenet -o squeezenet.onnx
+scripts/make_models.py --benchmark models
 """
 
 import argparse
@@ -24,22 +25,30 @@ def main() -> int:
     parser.add_argument(
         "--external-data", action="store_true", help="store the weights beside the model, in FILE.data"
     )
+    parser.add_argument("--benchmark", type=Path, metavar="FOLDER", help="write all of the benchmark there")
     parser.add_argument("--list", action="store_true", help="list the names and exit")
     arguments = parser.parse_args()
+    known = sorted({*models.names(), *models.benchmark_names()})
     if arguments.list:
-        print("\n".join(models.names()))
+        print("\n".join(known))
+        return 0
+    if arguments.benchmark:
+        arguments.benchmark.mkdir(parents=True, exist_ok=True)
+        for name in models.benchmark_names():
+            write(models.make(name, arguments.seed), arguments.benchmark / f"{name}.onnx")
+            print(arguments.benchmark / f"{name}.onnx")
         return 0
     if not arguments.name or not arguments.output:
-        parser.error("give a model name and -o FILE, or --list")
-    if arguments.name not in models.names():
+        parser.error("give a model name and -o FILE, --benchmark FOLDER, or --list")
+    if arguments.name not in known:
         parser.error(f"no model {arguments.name!r}; --list shows them")
     if not arguments.output.parent.is_dir():
         parser.error(f"there is no folder {arguments.output.parent}")
-    _write(models.make(arguments.name, arguments.seed), arguments.output, arguments.external_data)
+    write(models.make(arguments.name, arguments.seed), arguments.output, arguments.external_data)
     return 0
 
 
-def _write(model: onnx.ModelProto, path: Path, external_data: bool) -> None:
+def write(model: onnx.ModelProto, path: Path, external_data: bool = False) -> None:
     """Write under a temporary name first, so that a model file is never half there."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         unfinished = Path(folder) / path.name

@@ -12,10 +12,11 @@ KINDS = {
         "matmul of primes",
         "matmul of 53 rows",
         "batch matmul",
+        "batch matmul of rows",
         "batch matmul of primes",
         "int8 dense",
     },
-    "is_conv": {"conv 3x3", "conv 1x1", "conv strided"},
+    "is_conv": {"conv 3x3", "conv 1x1", "conv strided", "conv of a signal", "conv grouped"},
     "is_depthwise": {
         "depthwise conv",
         "depthwise conv strided",

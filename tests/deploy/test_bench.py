@@ -11,7 +11,7 @@ from tpo.deploy import engines
 from tpo.deploy.arrays import load_npz, save_npz
 from tpo.deploy.bench import bench
 from tpo.deploy.machine import MachineState, observe
-from tpo.errors import ArtifactError, EngineError, MismatchError, UsageError
+from tpo.errors import ArtifactError, EngineError, MismatchError, ToolMissingError, UsageError
 
 
 def test_both_engines_take_turns(library):
@@ -36,6 +36,19 @@ def test_another_library_of_the_same_model_is_a_contender(library, own_library, 
         bench(library, [str(gather_library)])
     with pytest.raises(ArtifactError, match=r"missing\.so"):
         bench(library, ["missing.so"])
+
+
+def test_an_engine_that_is_not_installed_is_named_with_how_to_install_it(library, monkeypatch):
+    monkeypatch.setattr(benches, "find_spec", lambda name: None)
+    with pytest.raises(ToolMissingError, match=r"openvino.*tpo\[bench\]") as caught:
+        bench(library, ["openvino"])
+    assert caught.value.exit_code == 2
+
+
+def test_openvino_computes_the_same(library):
+    pytest.importorskip("openvino")
+    report = bench(library, ["openvino"], threads=1, rounds=2, seconds=0.01, min_runs=3)
+    assert report.ratios[0].engine == "openvino" and report.ratios[0].max_rel_difference < 1e-4
 
 
 def test_ratio_is_ours_over_theirs():

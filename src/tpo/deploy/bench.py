@@ -153,7 +153,7 @@ def _check_contender(name: str, manifest: Manifest) -> None:
             why=f"cannot compare with {name!r}", advice=f"known engines: {known}, or another library"
         )
     elif find_spec(name) is None:
-        raise ToolMissingError(tool=name, purpose="be compared with", command="pip install 'tpo[bench]'")
+        raise ToolMissingError(tool=name, purpose="compare with it", command="pip install 'tpo[bench]'")
 
 
 def _find_model(manifest: Manifest, given: str | Path | None) -> str:

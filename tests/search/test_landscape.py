@@ -58,14 +58,14 @@ def test_rubbish_is_no_landscape(tmp_path, content):
     assert caught.value.exit_code == 2
 
 
-def final(landscape: Landscape, strategy: str, cost: str, seeds: int = 5) -> float:
+def final(landscape: Landscape, strategy: str, cost: str, seeds: int = 5, after: int = TRIALS) -> float:
     curves = [
         search(make_strategy(strategy, cost, landscape, seed), landscape, TRIALS) for seed in range(seeds)
     ]
     for curve in curves:
         finite = curve[np.isfinite(curve)]
         assert len(curve) == TRIALS and np.all(np.diff(finite) <= 0) and finite[-1] >= 0
-    return float(Regret.of(curves).mean[-1])
+    return float(Regret.of(curves).mean[after - 1])
 
 
 def test_searching_with_a_model_finds_better_candidates_than_chance(landscape):
@@ -131,8 +131,9 @@ def test_in_shipped_landscapes_a_model_that_knows_others_beats_chance(path):
     """None of their workloads was among those the model was trained with."""
     recorded = Landscape.load(path)
     assert len(recorded) >= 200 and recorded.about["cpu"]
-    known = final(recorded, "evolutionary", "pretrained")
-    assert known < 0.1 and known < final(recorded, "random", "ranking")
+    assert final(recorded, "evolutionary", "pretrained") < 0.1
+    early = [final(recorded, s, "pretrained", after=8) for s in ("evolutionary", "random")]
+    assert early[0] < early[1]
 
 
 def test_landscapes_are_shipped():

@@ -290,7 +290,8 @@ def judge(runs: list[Run]) -> list[tuple[str, bool]]:
         ]
         plain = [run.untuned_speed("onnxruntime") for run in mine if "onnxruntime" in run.ms]
         if plain:
-            found.append(verdict(f"untuned against ONNX Runtime, {where}", geometric(plain), LEAST_UNTUNED))
+            name = f"untuned against ONNX Runtime, {threads} thread(s), {len(plain)} models"
+            found.append(verdict(name, geometric(plain), LEAST_UNTUNED))
         beside = [run.speed("stock") for run in tuned if "stock" in run.ratios]
         if beside:
             found.append(

@@ -66,7 +66,6 @@ def tuned(module: Any, target: Target, trials: int, seed: int) -> Any:
                 num_trials_per_iter=stock.PER_ITERATION,
                 builder=ms.builder.LocalBuilder(max_workers=cores, initializer=stock.initializer()),
                 runner=runner,
-                num_tuning_cores=cores,
                 seed=seed,
             )
             runner.pool.shutdown()

@@ -2,6 +2,7 @@
 
     python scripts/bench_search.py [--operators C1D C2D ...] [--seeds 3] [--trials 64] [--threads 2]
                                    [--parts search none same long speed] [--json FILE] [--retry] [--plot FILE]
+                                   [--pause FILE]
 
 For every operator of the MetaSchedule paper and every seed, each in a fresh process, in turns:
 
@@ -25,12 +26,15 @@ A search, or a comparison, is marked if another process was busy just before or 
 more than 5 % of the machine meanwhile. An operator with a mark on it, or whose two comparisons disagree by
 more than 10 % about how any program does beside the others, is printed but does not count: all programs take
 turns, so a machine that is slower for all of them in one of the two is no reason for doubt. A file given by
---json that exists is continued; --retry does what is marked in it once more.
+--json that exists is continued; --retry does what is marked in it once more. While the file given by --pause
+exists, searches stand still, and what others do does not count: hours of searching fit into a day's work. A
+trial that was stopped in the middle may look slow, or be given up by its tuner; the searches say how often.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import importlib
 import json
@@ -58,6 +62,7 @@ LONG, EARLY = 10, 4  # times as many trials; a fraction of them
 BATCH, LEADERS = 16, 4  # of tpo: candidates at once, and how many are measured again; its defaults
 COMPARISONS, SPREAD, OTHERS = 2, 0.1, 0.05
 LEAST_RATE = 50_000
+PAUSE_STEP = 0.1  # seconds between two looks at whether to go on
 # What is compared (its time above, its time below), and the least ratio. Names are those of programs.
 GOALS = (
     ("stock", "tpo", 1.3),
@@ -92,6 +97,7 @@ class Search:
     sketches: dict[str, str] = field(default_factory=dict)
     programs: dict[str, str] = field(default_factory=dict)
     doubts: list[str] = field(default_factory=list)
+    pauses: int = 0
 
     @property
     def key(self) -> tuple[str, int, str, int]:
@@ -212,6 +218,7 @@ def main() -> int:
     parser.add_argument("--parts", nargs="+", default=["search", "none", "same", "speed"], choices=PARTS)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--retry", action="store_true", help="do once more what is marked in the file")
+    parser.add_argument("--pause", type=Path, help="while this file exists, searches stand still")
     parser.add_argument("--plot", type=Path, help="draw the best time against trials; needs matplotlib")
     given = parser.parse_args()
     os.environ["TVM_NUM_THREADS"] = str(given.threads)  # for all processes of all contenders
@@ -237,9 +244,10 @@ def run_operator(results: Results, operator: str, given: argparse.Namespace) -> 
         for contender in contenders if seed % 2 == 0 else reversed(contenders):
             search = Search(operator, seed, contender, given.trials * (LONG if contender == "long" else 1))
             if search.key not in {known.key for known in results.searches}:
-                results.searches.append(run_search(results, search))
+                results.searches.append(run_search(results, search, given.pause))
                 results.save()
                 print(search_line(results.searches[-1]), file=sys.stderr, flush=True)
+    wait_for(given.pause)
     if contenders:
         compare(results, operator)
         print(operator_line(results, operator), flush=True)
@@ -250,13 +258,32 @@ def run_operator(results: Results, operator: str, given: argparse.Namespace) -> 
 
 
 class Machine:
-    """What the machine does for others while this process waits for its children."""
+    """What the machine does for others while this process waits for its children, unless they stand still."""
 
     def __init__(self) -> None:
         from tpo.deploy.machine import observe
 
         self.warnings = observe().warnings
         self.start, self.busy, self.own = time.perf_counter(), all_cpu_seconds(), own_cpu_seconds()
+        self.pauses, self.paused_seconds = 0, 0.0
+
+    def stand_still(self, sign: Path) -> None:
+        """Stop all children while a file exists."""
+        start, busy = time.perf_counter(), all_cpu_seconds()
+        children = psutil.Process().children(recursive=True)
+        for child in children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.suspend()
+        while sign.exists():
+            time.sleep(PAUSE_STEP)
+        for child in children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.resume()
+        seconds = time.perf_counter() - start
+        self.start += seconds
+        self.busy += all_cpu_seconds() - busy
+        self.pauses += 1
+        self.paused_seconds += seconds
 
     def doubts(self) -> list[str]:
         """Reasons to distrust what was measured since; to be asked when all children have ended."""
@@ -283,22 +310,35 @@ def own_cpu_seconds() -> float:
 # Searches ---------------------------------------------------------------------------------------------
 
 
-def run_search(results: Results, search: Search) -> Search:
+def run_search(results: Results, search: Search, pause: Path | None) -> Search:
     """A search in a fresh process, which it may take down."""
+    wait_for(pause)
     machine = Machine()
     work = {"stock": stock_search, "long": stock_search, "none": no_search}.get(search.contender, tpo_search)
     try:
-        found: Search = fresh(work, search, results.arguments, results.folder)
+        found: Search = fresh(work, search, results.arguments, results.folder, watch=(machine, pause))
     except Exception as error:  # whatever it raises, or dies of, is the end of this search only
         return replace(search, doubts=[f"it failed: {last_line(error)}"])
     found.doubts += machine.doubts()
+    found.pauses, found.wall_seconds = machine.pauses, found.wall_seconds - machine.paused_seconds
     return found
 
 
-def fresh(work: Any, *arguments: Any) -> Any:
+def wait_for(pause: Path | None) -> None:
+    """Begin nothing while the file exists."""
+    while pause is not None and pause.exists():
+        time.sleep(PAUSE_STEP)
+
+
+def fresh(work: Any, *arguments: Any, watch: tuple[Machine, Path | None] | None = None) -> Any:
     """What a function returns in a process that nobody has used before, or will again."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), die_with_parent) as pool:
-        return pool.submit(work, *arguments).result()
+        result = pool.submit(work, *arguments)
+        while watch is not None and watch[1] is not None and not result.done():
+            if watch[1].exists():
+                watch[0].stand_still(watch[1])
+            time.sleep(PAUSE_STEP)
+        return result.result()
 
 
 def die_with_parent() -> None:
@@ -655,6 +695,7 @@ def search_line(search: Search) -> str:
         f"{search.wall_seconds:.0f} s, failed {search.failures or 'none'}, {best}"
         + (f" ({where})" if where else "")
         + (f"; {search.messages}" if search.messages else "")
+        + (f"; stood still {search.pauses} times" if search.pauses else "")
         + (f"  MARKED: {'; '.join(search.doubts)}" if search.doubts else "")
     )
 

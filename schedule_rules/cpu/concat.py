@@ -2,24 +2,30 @@
 
     for i, j: C[i, j] = A[i, j] if j < 64 else B[i, j - 64]
       -->
-    parallel i: unroll piece: for j: vectorize j: C[i, j] = A[i, j] or B[i, j - 64]
+    parallel i:
+      for j < 64: vectorize j: C[i, j] = A[i, j]
+      for j < 32: vectorize j: C[i, j + 64] = B[i, j]
 
-The axis is cut into equal pieces, so that every boundary lies between two of them: in each piece, which
-is code of its own, all conditions are constants.
+The axis is cut where a condition changes: every part is a block of its own, in which all conditions are
+constants.
 """
 
 from __future__ import annotations
 
-import math
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import tirx
+from tvm.ir import Range
+from tvm.sym import Analyzer
 
 from tpo.hardware import Hardware
-from tpo.lang import analysis, decline, rule
+from tpo.lang import analysis, decline, restate, rule
+from tpo.lang.programs import ProgramWriter, Renewal
 from tpo.schedule import moves
 
-MAX_PIECES = 64
+MAX_PARTS = 64
 MAX_UNROLL = 4
 
 
@@ -30,26 +36,28 @@ def concat(sch: Any, root: Any, hw: Hardware) -> None:
         decline("one of its blocks is a reduction")
     for block in analysis.blocks(sch):
         moves.try_inline(sch, block)
-    pieces = {block: piece_of(sch, block) for block in analysis.blocks(sch)}
-    if not any(pieces.values()):
-        decline("no condition changes along its innermost axis, or it would be too much code")
-    for block, piece in pieces.items():
-        if piece is None:
-            moves.elementwise(sch, block, hw)
-        else:
-            in_pieces(sch, block, piece, hw)
+    block, *others = analysis.blocks(sch)
+    cuts = [] if others else cuts_of(sch, block)
+    if len(cuts) < 2:
+        decline("no condition changes along its innermost axis, or it is more than one block")
+    if len(cuts) > MAX_PARTS:
+        decline("it would be too much code")
+    points = analysis.work(sch, block)
+    sch = restate(program(sch, block, cuts))
+    rows = [as_vectors(sch, part, hw) for part in analysis.blocks(sch)]
+    if points >= moves.MIN_PARALLEL_POINTS and rows[0] is not None:
+        sch.parallel(sch.merge(*rows))
 
 
-def piece_of(sch: Any, block: Any) -> int | None:
-    """The largest piece of the innermost axis in which no condition changes; None if it has no conditions."""
+def cuts_of(sch: Any, block: Any) -> list[tuple[int, int]]:
+    """Where parts of the innermost axis begin, and how long they are."""
     stmt = sch.get(block)
     if not stmt.iter_vars:
-        return None
+        return []
     axis = stmt.iter_vars[-1]
-    changes = boundaries(stmt.body.value, axis.var)
     extent = int(axis.dom.extent)
-    piece = math.gcd(extent, *changes)
-    return piece if changes and extent // piece <= MAX_PIECES else None
+    inside = {change for change in boundaries(stmt.body.value, axis.var) if 0 < change < extent}
+    return [(begin, end - begin) for begin, end in itertools.pairwise([0, *sorted(inside), extent])]
 
 
 def boundaries(value: Any, axis: Any) -> list[int]:
@@ -64,17 +72,34 @@ def boundaries(value: Any, axis: Any) -> list[int]:
     return found
 
 
-def in_pieces(sch: Any, block: Any, piece: int, hw: Hardware) -> None:
-    """Make every piece of the innermost axis vectors of its own; rows in parallel."""
-    points = analysis.work(sch, block)
-    lanes = moves.lanes_for(piece, hw.lanes(str(sch.get(block).writes[0].source.dtype)))
+def program(sch: Any, block: Any, cuts: Sequence[tuple[int, int]]) -> Any:
+    """The function with a block for every part."""
+    stmt = sch.get(block)
+    writer = ProgramWriter(sch.mod["main"])
+    renewal = Renewal(writer)
+    *outer, _ = analysis.iter_extents(sch, block)
+    for number, (begin, length) in enumerate(cuts):
+
+        def stored(*axes: Any, begin: int = begin, length: int = length) -> tuple[Any, list[Any], Any]:
+            analyzer = Analyzer()
+            *rest, last = axes
+            analyzer.bind(last, Range.from_min_extent(tirx.const(0, "int64"), tirx.const(length, "int64")))
+            buffer, indices, value = renewal.stored(stmt, [*rest, last + begin])
+            return buffer, [analyzer.simplify(index) for index in indices], analyzer.simplify(value)
+
+        writer.write(f"{stmt.name_hint}_{number}", [*outer, length], stored)
+    return writer.finish()
+
+
+def as_vectors(sch: Any, block: Any, hw: Hardware) -> Any:
+    """Cut the innermost axis of a part into vectors; the loop over all rows around them, if there is one."""
     *outer, axis = sch.get_loops(block)
+    extent = int(sch.get(axis).extent)
+    lanes = moves.lanes_for(extent, hw.lanes(str(sch.get(block).writes[0].source.dtype)))
     name = str(sch.get(block).name_hint)
-    unroll = moves.choose(f"{name}.unroll", moves.divisors(piece // lanes, MAX_UNROLL), 1)
-    pieces, vectors = sch.split(axis, [None, piece])
-    _, vectors, lane = sch.split(vectors, [None, unroll, lanes])
-    sch.unroll(pieces)
+    unroll = moves.choose(f"{name}.unroll", moves.divisors(extent // lanes, MAX_UNROLL), 1)
+    _, vectors, lane = sch.split(axis, [None, unroll, lanes])
     sch.unroll(vectors)
     if lanes > 1:
         sch.vectorize(lane)
-    moves.parallel_outer(sch, outer, points, hw)
+    return sch.fuse(*outer) if len(outer) > 1 else (outer or [None])[0]

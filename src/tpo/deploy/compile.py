@@ -17,6 +17,7 @@ import tpo
 from tpo import targets, vector_math
 from tpo.deploy import manifest as manifests
 from tpo.deploy.artifact import load
+from tpo.deploy.folding import fold_calls
 from tpo.deploy.manifest import Function, Manifest, ModelSource, TargetInfo, Tensor, Versions
 from tpo.deploy.tuned import Tuned, tuned_functions
 from tpo.deploy.verify import verify as verify_artifact
@@ -103,9 +104,9 @@ def schedule_and_pack(
 ) -> tuple[Any, dict[str, str]]:
     """Tuned functions as they are, default schedules for all others, constant weights already packed."""
     module, rules = schedule_module(module.clone(), hw, tuned or {})
-    pack = [T.SplitLayoutRewritePreproc(), T.FoldConstant(), T.DeadCodeElimination()]
     with target:
-        return tvm.transform.Sequential(pack)(module), rules
+        packed = fold_calls(T.SplitLayoutRewritePreproc()(module))
+        return tvm.transform.Sequential([T.FoldConstant(), T.DeadCodeElimination()])(packed), rules
 
 
 def build(module: Any, target: Target, library: Path, name: str) -> None:

@@ -81,6 +81,7 @@ class OpenVinoEngine:
     """OpenVINO's CPU plugin, made for latency, in single precision and with the shapes of the inputs."""
 
     def __init__(self, job: Job) -> None:
+        import onnx
         import openvino
 
         core = openvino.Core()
@@ -98,7 +99,10 @@ class OpenVinoEngine:
             self._request = core.compile_model(model, "CPU", settings).create_infer_request()
         except RuntimeError as error:
             raise EngineError(engine="openvino", why=str(error).strip().splitlines()[-1]) from error
-        self._names = [output.get_any_name() for output in self._request.get_compiled_model().outputs]
+        # An output of OpenVINO's has several names, of which the model's own is one.
+        own = {output.name for output in onnx.load(job.model, load_external_data=False).graph.output}
+        outputs = self._request.get_compiled_model().outputs
+        self._names = [next(iter(own & output.get_names())) for output in outputs]
         self.version: str = openvino.__version__.split("-")[0]
 
     def run(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:

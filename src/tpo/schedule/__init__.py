@@ -17,7 +17,17 @@ from tpo.workload import in_place_of, schedule_of
 # In this order: the first rule that accepts a function schedules it.
 DEFAULT_RULES = (
     *("int8_contraction", "transposed_convolution", "winograd", "clamped_contraction", "padded_contraction"),
-    *("contraction", "depthwise", "transpose", "concat", "elementwise", "row_passes", "pooling", "reduction"),
+    *(
+        "grouped_contraction",
+        "contraction",
+        "depthwise",
+        "transpose",
+        "concat",
+        "elementwise",
+        "row_passes",
+        "pooling",
+        "reduction",
+    ),
 )
 UNSCHEDULED = "none"
 TUNED = "tuned"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from tvm import relax
 
 from tpo.frontend.canonicalise.engine import Graph, Rule, operator
-from tpo.frontend.canonicalise.match import constant, is_float, scalar, shape, tensor
+from tpo.frontend.canonicalise.match import constant, dtype, is_float, scalar, shape, tensor
 
 
 def neutral_operand(call: Any, graph: Graph) -> Any:
@@ -73,6 +74,21 @@ def division_by_constant(call: Any, graph: Graph) -> Any:
     return relax.op.multiply(call.args[0], tensor((1.0 / divisor).astype(divisor.dtype)))
 
 
+def power_by_roots(call: Any, graph: Graph) -> Any:
+    """x^(n/4) is a product of x and its square roots, which CPUs compute for whole vectors: x^-0.75 of LRN."""
+    exponent = scalar(call.args[1]) if operator(call) == "power" and is_float(call) else None
+    if exponent is None or abs(exponent) >= 2 or shape(call.args[0]) != shape(call):
+        return None
+    quarters = round(4 * abs(exponent))
+    if quarters != 4 * abs(exponent) or quarters % 4 == 0:
+        return None
+    x = call.args[0]
+    root = relax.op.sqrt(x)
+    factors = [(4, x), (2, root), (1, relax.op.sqrt(root))]
+    found = functools.reduce(relax.op.multiply, (factor for bit, factor in factors if quarters & bit))
+    return found if exponent > 0 else relax.op.divide(relax.const(1, dtype(call)), found)
+
+
 def clamp(call: Any, graph: Graph) -> Any:
     """min(max(x, lo), hi), max(min(x, hi), lo) with constant bounds are one clip."""
     if operator(call) not in ("minimum", "maximum") or not is_float(call):
@@ -121,6 +137,7 @@ RULES: tuple[Rule, ...] = (
     whole_slice,
     subtraction_of_constant,
     division_by_constant,
+    power_by_roots,
     clamp,
     bound_first,
     safe_take,

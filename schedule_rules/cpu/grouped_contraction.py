@@ -137,7 +137,8 @@ def product(
     def element(group: Any, row: Any, column: Any, *inner: Any) -> Any:
         # All columns of a group read the same: its first one says what.
         read = renewal.expr(streamed, stmt, [groups.row(row), group * groups.columns, *inner])
-        return Analyzer().simplify(read) * packed[(group, column // width, *inner, column % width)]
+        place = (group, column // width, *inner, column % width)
+        return Analyzer().simplify(read) * packed[place]
 
     return writer.compute(str(stmt.name_hint), groups.shape, dtype, element, summed)
 

@@ -94,6 +94,20 @@ class UnknownInputError(TpoError):
     hint = "its inputs are {inputs}"
 
 
+class BucketError(TpoError):
+    """Sizes of a dimension that cannot be understood."""
+
+    template = "cannot understand the sizes {text!r}: {why}"
+    hint = "write --bucket sequence=32,64,128"
+
+
+class UnknownDimensionError(TpoError):
+    """A name was given that no dynamic dimension of the inputs has."""
+
+    template = "{path} has no dynamic dimension {name!r}"
+    hint = "its inputs are {inputs}"
+
+
 class UnresolvedShapeError(TpoError):
     """Dynamic dimensions remain after defaults and flags were applied."""
 

@@ -38,7 +38,7 @@ def extract_tasks(model: Model) -> list[Task]:
 
 
 def count_calls(module: Any) -> dict[str, int]:
-    """How often `main` calls each TensorIR function, in order of the first call."""
+    """How often a model's entries call each TensorIR function, in order of the first call."""
     return dict(Counter(call.args[0].name_hint for call in find_calls(module)))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from support.artifacts import build, two_output_model
 from tpo.deploy import artifact as artifacts
@@ -56,6 +56,47 @@ def test_results_are_independent_of_later_calls(library):
         kept = first.copy()
         artifact(x * -3, b)
         np.testing.assert_array_equal(first, kept)
+
+
+def test_results_without_a_copy_are_views_that_stay_valid(library):
+    x, b = sample()
+    with load(library) as artifact:
+        want = artifact.run({"x": x, "b": b})["y"]
+        first = artifact.run({"x": x, "b": b}, copy=False)["y"]
+        artifact.run({"x": x * -3, "b": b}, copy=False)
+        np.testing.assert_array_equal(first, want)
+        assert not first.flags.owndata and not first.flags.writeable
+    np.testing.assert_array_equal(first, want)
+
+
+def test_an_output_that_is_an_input_is_copied_anyway(tmp_path):
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "same", [value], [result])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with load(build(model, tmp_path)) as artifact:
+        first = artifact.run({"x": np.ones(4, "float32")}, copy=False)["y"]
+        artifact.run({"x": np.zeros(4, "float32")}, copy=False)
+        np.testing.assert_array_equal(first, np.ones(4, "float32"))
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is only one CPU")
+def test_pinned_threads_have_a_cpu_each_and_callers_keep_theirs(library):
+    cpus = os.sched_getaffinity(0)
+    before = affinities()
+    with load(library, threads=2, pin=True) as artifact:
+        assert where(artifact)[0].name == f"tpo-{library.stem}"
+        new = [mask for task, mask in affinities().items() if task not in before]
+        assert sorted(map(len, new)) == [1, 1] and set.union(*new) == set(sorted(cpus)[:2])
+        x, b = sample()
+        np.testing.assert_allclose(artifact(x, b)[0], expected(library, x, b)[0], rtol=1e-4, atol=1e-5)
+    assert os.sched_getaffinity(0) == cpus
+
+
+def test_more_threads_than_cpus_cannot_be_pinned(library, monkeypatch):
+    monkeypatch.setattr(artifacts, "available_cores", lambda: 2)
+    with pytest.raises(UsageError, match="cannot pin 3 threads on 2 CPUs"):
+        load(library, threads=3, pin=True)
 
 
 def test_integers_and_booleans(gather_library):

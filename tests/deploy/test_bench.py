@@ -21,6 +21,7 @@ def test_both_engines_take_turns(library):
         assert len(timing.round_medians_ms) == 2
         assert timing.runs >= 6
         assert 0 < timing.best_ms <= timing.p10_ms <= timing.median_ms <= timing.p90_ms
+        assert timing.start_seconds > 0 and timing.memory_mb > 0
     [ratio] = report.ratios
     assert ratio.low <= ratio.ratio <= ratio.high
     assert ratio.max_rel_difference < 1e-5
@@ -52,7 +53,7 @@ def test_openvino_computes_the_same(library):
 
 
 def test_ratio_is_ours_over_theirs():
-    timing = benches.Timing("other", "1", 2.0, 1.9, 2.1, 1.8, 10, (2.0, 4.0, 2.0))
+    timing = benches.Timing("other", "1", 0.5, 10.0, 2.0, 1.9, 2.1, 1.8, 10, (2.0, 4.0, 2.0))
     ratio = benches._ratio(timing, (1.0, 2.0, 1.0), timing.round_medians_ms, 0.0, seed=0)
     assert (ratio.ratio, ratio.low, ratio.high) == (0.5, 0.5, 0.5)
     noisy = benches._ratio(timing, (1.0, 2.0, 3.0), timing.round_medians_ms, 0.0, seed=0)

@@ -101,6 +101,19 @@ def test_gelu_tanh(factored, pow_first):
     assert operators_of(canonical(b, y)) == ["nn.gelu_tanh"]
 
 
+@pytest.mark.parametrize("exponent", [0.25, -0.5, 0.75, -0.75, 1.25, -1.75])
+def test_powers_of_quarters_are_roots(exponent):
+    b = Builder(2, 8)
+    found = operators_of(canonical(b, b("Pow", b("Add", b("Abs", "x"), 0.1), exponent)))
+    assert "power" not in found and "sqrt" in found
+
+
+@pytest.mark.parametrize("exponent", [0.3, -2.25, 3.0])
+def test_other_powers_stay(exponent):
+    b = Builder(2, 8)
+    assert "sqrt" not in operators_of(canonical(b, b("Pow", b("Add", b("Abs", "x"), 0.1), exponent)))
+
+
 def test_an_almost_gelu_stays_as_it_is():
     b = Builder(2, 8)
     y = b("Mul", b("Mul", "x", 0.5), b("Add", b("Erf", b("Div", "x", 1.3)), 1.0))

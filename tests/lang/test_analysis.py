@@ -16,7 +16,14 @@ KINDS = {
         "batch matmul of primes",
         "int8 dense",
     },
-    "is_conv": {"conv 3x3", "conv 1x1", "conv strided", "conv of a signal", "conv grouped"},
+    "is_conv": {
+        "conv 3x3",
+        "conv 1x1",
+        "conv strided",
+        "conv of a signal",
+        "conv grouped",
+        "conv grouped of 34",
+    },
     "is_depthwise": {
         "depthwise conv",
         "depthwise conv strided",

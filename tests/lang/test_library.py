@@ -38,6 +38,7 @@ class TestContraction(RuleContract):
 
 
 MEANT_FOR = {
+    "grouped_contraction": ["conv grouped of 34"],
     "depthwise": [
         "depthwise conv",
         "depthwise conv strided",

@@ -14,7 +14,7 @@ from tpo.targets import resolve
 TARGETS = ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"]
 # The compiler turns tiles of a transpose in registers of 128 bits, on every target, without arithmetic.
 COMPUTING = [rule for rule in RULES if rule != "transpose"]
-PRODUCTS = ["contraction", "clamped_contraction", "padded_contraction"]
+PRODUCTS = ["contraction", "clamped_contraction", "padded_contraction", "grouped_contraction"]
 
 
 def assembly(rule, target):

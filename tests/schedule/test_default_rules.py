@@ -101,6 +101,16 @@ WORKLOADS = {
     "conv grouped, 4 channels each": ((1, 9, 10, 32), conv(32, 32, groups=8), "contraction"),
     "conv grouped, 3 channels each": ((1, 7, 7, 15), conv(15, 30, groups=5, strides=2), "contraction"),
     "conv1x1 grouped": ((1, 14, 14, 60), conv(60, 240, k=1, padding=0, groups=3), "contraction"),
+    "conv1x1 grouped, 68 channels each": (
+        (1, 7, 9, 136),
+        conv(136, 136, k=1, padding=0, groups=2),
+        "grouped_contraction",
+    ),
+    "conv grouped, 35 channels each, batch 2": (
+        (2, 9, 8, 70),
+        conv(70, 70, groups=2, strides=2),
+        "grouped_contraction",
+    ),
     "conv grouped, 16 channels each": ((1, 10, 9, 64), conv(64, 64, groups=4), "winograd"),
     "conv of a row": ((1, 9, 14, 16), conv(16, 32, k=(1, 3), padding=(0, 1)), "winograd"),
     "conv of a column": ((2, 13, 6, 16), conv(16, 16, k=(3, 1), padding=(1, 0)), "winograd"),

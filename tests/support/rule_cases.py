@@ -32,6 +32,15 @@ def numpy_conv2d(data: Array, weight: Array) -> Array:
     return np.maximum(sum(at @ weight[r, s] for r, s, at in windows(data, 0)), 0)
 
 
+def grouped_conv2d(data: Any, weight: Any) -> Any:
+    return topi.nn.relu(topi.nn.group_conv2d_nhwc(data, weight, 1, 0, 1, 2))
+
+
+def numpy_grouped_conv2d(data: Array, weight: Array) -> Array:
+    halves = zip(np.split(data, 2, axis=3), np.split(weight[0, 0], 2, axis=1), strict=True)
+    return np.maximum(np.concatenate([part @ matrix for part, matrix in halves], axis=3), 0)
+
+
 def depthwise(data: Any, weight: Any) -> Any:
     return topi.nn.relu(topi.nn.depthwise_conv2d_nhwc(data, weight, 1, 1, 1))
 
@@ -104,6 +113,12 @@ _CASES: dict[str, tuple[list[tuple[int, ...]], Callable[..., Any], Callable[...,
     "contraction": ([(96, 64), (64, 192)], matmul, numpy_matmul, [1]),
     "clamped_contraction": ([(53, 64), (64, 192)], matmul, numpy_matmul, [1]),
     "padded_contraction": ([(17, 31), (31, 40)], matmul, numpy_matmul, [1]),
+    "grouped_contraction": (
+        [(1, 7, 7, 68), (1, 1, 34, 68)],
+        grouped_conv2d,
+        numpy_grouped_conv2d,
+        [1],
+    ),
     "depthwise": ([(1, 14, 14, 32), (3, 3, 32, 1)], depthwise, numpy_depthwise, [1]),
     "transpose": ([(64, 96)], topi.transpose, np.transpose, []),
     "concat": (

@@ -134,10 +134,15 @@ def bench(
                 f"{timing.p10_ms:.3f} - {timing.p90_ms:.3f}",
                 timing.runs,
                 f"{ratio.ratio:.3f} ({ratio.low:.3f} - {ratio.high:.3f})" if ratio else "",
+                f"{timing.start_seconds:.2f}",
+                f"{timing.memory_mb:.0f}",
             )
         )
-    columns = ("engine", "median ms", "p10 - p90 ms", "runs", "tpo's latency / its (95 %)")
-    output.print_table(columns, rows, right=columns[1:4])
+    columns = (
+        *("engine", "median ms", "p10 - p90 ms", "runs", "tpo's latency / its (95 %)"),
+        *("start s", "memory MB"),
+    )
+    output.print_table(columns, rows, right=(*columns[1:4], *columns[5:]))
     output.note(f"{report.threads} thread(s), {report.rounds} rounds, {report.machine.cpu}")
     for ratio in report.ratios:
         output.note(f"outputs agree with {ratio.engine} within {ratio.max_rel_difference:.1g} of the largest")

@@ -11,7 +11,7 @@ import typer
 from tpo.cli import options, output
 
 if TYPE_CHECKING:
-    from tpo.frontend.model import Model
+    from tpo.deploy.manifest import Manifest
 
 
 def register(app: typer.Typer) -> None:
@@ -20,16 +20,14 @@ def register(app: typer.Typer) -> None:
     app.command("compile")(compile_)
 
 
-def _load(model: Path, shapes: list[str] | None) -> Model:
-    import tpo
-    from tpo.frontend.shapes import parse_shapes
-
-    return tpo.load_onnx(model, parse_shapes(shapes or []))
-
-
-def tasks(model: options.ModelFile, shape: options.Shapes = None, as_json: options.Json = False) -> None:
+def tasks(
+    model: options.ModelFile,
+    shape: options.Shapes = None,
+    bucket: options.Bucket = None,
+    as_json: options.Json = False,
+) -> None:
     """List the functions a model consists of: what a tuner would tune."""
-    loaded = _load(model, shape)
+    loaded = options.load_model(model, shape, bucket)
     from tpo.tasks import extract_tasks
 
     found = extract_tasks(loaded)
@@ -65,6 +63,7 @@ def compile_(
     ] = "native",
     threads: options.Threads = None,
     shape: options.Shapes = None,
+    bucket: options.Bucket = None,
     db: Annotated[
         Path | None,
         typer.Option("--db", metavar="RUN.db", help="Use what `tpo tune` found."),
@@ -83,7 +82,7 @@ def compile_(
     library = result or Path(f"{model.stem or 'model'}.so")
     check_output(library)
     resolved = resolve(target, threads)
-    loaded = _load(model, shape)
+    loaded = options.load_model(model, shape, bucket)
     with nullcontext() if db is None else Records.open(db, create=False) as records:
         manifest = compile_model(loaded, library, resolved, threads, verify, records, output.note)
     if as_json:
@@ -98,8 +97,18 @@ def compile_(
         ("manifest", manifest_path(library)),
         ("target", f"{manifest.target.name}, {manifest.threads} threads"),
         ("functions", f"{sum(f.tuned for f in manifest.functions)} of {len(manifest.functions)} tuned"),
+        *_sizes(manifest),
         ("inputs", " ".join(map(str, manifest.inputs))),
         ("outputs", " ".join(map(str, manifest.outputs))),
         ("numeric error", error),
     ]
     output.print_table(("", ""), rows)
+
+
+def _sizes(manifest: Manifest) -> list[tuple[str, str]]:
+    """What a library for several sizes takes; nothing for any other."""
+    if not manifest.buckets:
+        return []
+    sizes = ", ".join(str(bucket.size) for bucket in manifest.buckets)
+    what = f"{sizes}, and anything below the largest" if manifest.padded else sizes
+    return [(manifest.dimension, what)]

@@ -11,6 +11,7 @@ from tpo.errors import UsageError
 
 if TYPE_CHECKING:
     from tpo.deploy.inputs import Array
+    from tpo.frontend.model import Model
 
 Library = Annotated[
     Path, typer.Argument(metavar="LIBRARY", help="A library `tpo compile` wrote, such as m.so.")
@@ -20,6 +21,12 @@ Shapes = Annotated[
     list[str] | None,
     typer.Option("--shape", metavar="NAME=1,3,224,224", help="Fix the shape of a dynamic input; repeatable."),
 ]
+Bucket = Annotated[
+    str | None,
+    typer.Option(
+        "--bucket", metavar="DIM=32,64,128", help="Several sizes of a dynamic dimension, in one library."
+    ),
+]
 Threads = Annotated[
     int | None, typer.Option("--threads", metavar="N", help="Threads to run on.", show_default=False)
 ]
@@ -28,6 +35,16 @@ Inputs = Annotated[
     typer.Option("--input", metavar="NAME=FILE.npy", help="An input array; repeat it for every input."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
+
+
+def load_model(path: Path, shapes: list[str] | None, bucket: str | None) -> Model:
+    """The model of a command line."""
+    import tpo
+    from tpo.frontend.buckets import parse_buckets
+    from tpo.frontend.shapes import parse_shapes
+
+    fixed = parse_shapes(shapes or [])
+    return tpo.load_onnx(path, fixed, dict([parse_buckets(bucket)]) if bucket is not None else None)
 
 
 def read_inputs(given: list[str] | None) -> dict[str, Array]:

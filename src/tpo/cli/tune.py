@@ -76,6 +76,7 @@ def tune(
     ] = None,
     threads: options.Threads = None,
     shape: options.Shapes = None,
+    bucket: options.Bucket = None,
 ) -> None:
     """Search for faster schedules of a model's functions, and record what was measured."""
     from tpo.tuning.config import load_config
@@ -100,7 +101,11 @@ def tune(
         _check_log(log, model, store, config)
     resolved = resolve(target, settings.threads)
     require_runnable(resolved)
-    where = [*_words("--target", None if target == "native" else target), *_words("--shape", *(shape or ()))]
+    where = [
+        *_words("--target", None if target == "native" else target),
+        *_words("--shape", *(shape or ())),
+        *_words("--bucket", bucket),
+    ]
     again = [
         *("tpo", "tune", str(model), "--db", str(store), *where),
         *_words("--trials", trials),
@@ -115,7 +120,7 @@ def tune(
         *_words("--threads", threads),
         "--resume",
     ]
-    loaded = _load(model, shape or [], settings)
+    loaded = _load(model, shape, bucket, settings)
     if resume and not store.exists():
         output.note(f"warning: there is no {store} to resume from: a new run begins")
     elif db is None:
@@ -140,11 +145,8 @@ def tune(
     output.note(f"next: {shlex.join(following)}")
 
 
-def _load(path: Path, shapes: list[str], settings: TuneConfig) -> Model:
-    import tpo
-    from tpo.frontend.shapes import parse_shapes
-
-    model = tpo.load_onnx(path, parse_shapes(shapes))
+def _load(path: Path, shapes: list[str] | None, bucket: str | None, settings: TuneConfig) -> Model:
+    model = options.load_model(path, shapes, bucket)
     from tpo.tuning.session import check
 
     # Before records are opened, so that a mistake leaves no empty file behind.

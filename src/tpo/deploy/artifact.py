@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import platform
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -21,7 +21,8 @@ from typing import Any, TypeVar
 from tpo.deploy import manifest as manifests
 from tpo.deploy.inputs import Array, bind
 from tpo.deploy.manifest import Manifest, Tensor
-from tpo.deploy.runner import Program, Runner, RunnerStoppedError
+from tpo.deploy.runner import Program, Runner, RunnerStoppedError, load_programs
+from tpo.deploy.sizes import Sizes
 from tpo.errors import ArtifactError, UsageError, WrongMachineError
 from tpo.hardware import available_cores, host_features
 from tpo.threads import size_worker_pool
@@ -34,13 +35,18 @@ MAX_THREADS = 1024
 _Result = TypeVar("_Result")
 
 
-def load(path: str | os.PathLike[str], threads: int | None = None) -> Artifact:
+def load(path: str | os.PathLike[str], threads: int | None = None, pin: bool = False) -> Artifact:
     """Load a library that `tpo compile` wrote, to run on `threads` threads.
 
-    Without `threads` it takes as many as it was compiled for, but no more than this process has CPUs.
+    Without `threads` it takes as many as it was compiled for, but no more than this process has CPUs. With
+    `pin` every thread stays on a CPU of its own, and calls run on a thread of the artifact's.
     """
     library = Path(path)
-    return Artifact(library, *check(library, threads))
+    manifest, threads = check(library, threads)
+    if pin and threads > available_cores():
+        why = f"cannot pin {threads} threads on {available_cores()} CPUs"
+        raise UsageError(why=why, advice="give fewer threads, or do not pin them")
+    return Artifact(library, manifest, threads, pin)
 
 
 def check(library: Path, threads: int | None = None) -> tuple[Manifest, int]:
@@ -100,15 +106,17 @@ class Artifact:
     first two return one array, or a tuple of arrays when the model has several outputs.
     """
 
-    def __init__(self, path: Path, manifest: Manifest, threads: int) -> None:
+    def __init__(self, path: Path, manifest: Manifest, threads: int, pin: bool = False) -> None:
         self.path = path
         self.manifest = manifest
         self.threads = threads
+        self.pinned = pin
+        self._sizes = Sizes(manifest) if manifest.buckets else None
         self._owner = os.getpid()
         self._home: threading.Thread | None = None
         self._turn = threading.Lock()
         self._runner = Runner(f"tpo-{path.stem}")
-        self._program: Program | None = self._runner.do(self._load)
+        self._programs: dict[str, Program] | None = self._runner.do(self._load)
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -122,24 +130,34 @@ class Artifact:
 
     def __call__(self, /, *args: Any, **named: Any) -> Array | tuple[Array, ...]:
         """Run on positional and/or named inputs."""
-        results = self._execute(bind(self.inputs, args, named))
+        results = self._execute(args, named)
         return results[0] if len(results) == 1 else tuple(results)
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
-        """Run on inputs by name; the outputs come back by name."""
-        results = self._execute(bind(self.inputs, (), inputs))
+    def run(self, inputs: Mapping[str, Any], copy: bool = True) -> dict[str, Array]:
+        """Run on inputs by name; the outputs come back by name.
+
+        Without `copy` they are read-only views of the memory they were computed in, which they keep.
+        """
+        results = self._execute((), inputs, copy)
         return {spec.name: result for spec, result in zip(self.outputs, results, strict=True)}
 
-    def with_program(self, work: Callable[[Program], _Result]) -> _Result:
-        """Call `work(program)` where a pool of the right size is, alone: for timing and profiling too."""
+    def tried_inputs(self) -> list[tuple[Tensor, ...]]:
+        """Inputs that between them use every function of the library."""
+        return [self.inputs] if self._sizes is None else self._sizes.tried()
+
+    def with_program(self, work: Callable[[Program], _Result], entry: str = "") -> _Result:
+        """Call `work(program)` where a pool of the right size is, alone: for timing and profiling too.
+
+        The program is that of an entry, by default the only one, or that of the largest size.
+        """
         if self._owner != os.getpid():
             # Threads did not survive the fork, and waiting for them would never end.
             why = "this process was forked after it was loaded; load it in each process"
             raise ArtifactError(path=self.path, why=why)
-        if self._is_home() and size_worker_pool(self.threads):
-            return self._alone(work)
+        if not self.pinned and self._is_home() and size_worker_pool(self.threads):
+            return self._alone(work, entry)
         try:
-            return self._runner.do(lambda: self._alone(work))
+            return self._runner.do(lambda: self._alone(work, entry))
         except RunnerStoppedError:
             raise self._closed() from None
 
@@ -148,7 +166,7 @@ class Artifact:
         self._runner.stop()
         if self._owner == os.getpid():
             with self._turn:
-                self._program = None
+                self._programs = None
 
     def __enter__(self) -> Artifact:
         return self
@@ -162,10 +180,10 @@ class Artifact:
         takes, gives = (", ".join(map(str, specs)) for specs in (self.inputs, self.outputs))
         return f"Artifact({str(self.path)!r}, {takes} -> {gives}, threads={self.threads})"
 
-    def _load(self) -> Program:
-        if not size_worker_pool(self.threads):
+    def _load(self) -> dict[str, Program]:
+        if not size_worker_pool(self.threads, self.pinned):
             raise ArtifactError(path=self.path, why=f"TVM gives it no pool of {self.threads} workers")
-        return Program(self.path, self.manifest)
+        return load_programs(self.path, self.manifest)
 
     def _is_home(self) -> bool:
         """Whether the calling thread is the artifact's home, which it becomes if there is none."""
@@ -174,14 +192,19 @@ class Artifact:
             self._home = me
         return self._home is me
 
-    def _alone(self, work: Callable[[Program], _Result]) -> _Result:
+    def _alone(self, work: Callable[[Program], _Result], entry: str) -> _Result:
         with self._turn:
-            if self._program is None:
+            if self._programs is None:
                 raise self._closed()
-            return work(self._program)
+            return work(self._programs[entry] if entry else list(self._programs.values())[-1])
 
     def _closed(self) -> ArtifactError:
         return ArtifactError(path=self.path, why="it was closed; load it again")
 
-    def _execute(self, arrays: list[Array]) -> list[Array]:
-        return self.with_program(lambda program: program(arrays))
+    def _execute(self, args: Sequence[Any], named: Mapping[str, Any], copy: bool = True) -> list[Array]:
+        if self._sizes is None:
+            arrays = bind(self.inputs, args, named)
+            return self.with_program(lambda program: program(arrays, copy))
+        fitted = self._sizes.fit(args, named)
+        results = self.with_program(lambda program: program(fitted.arrays, copy), fitted.bucket.function)
+        return self._sizes.cropped(fitted, results)

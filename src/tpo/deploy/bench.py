@@ -36,10 +36,12 @@ OURS = "tpo"
 
 @dataclass(frozen=True)
 class Timing:
-    """Latency of one engine in milliseconds."""
+    """Latency of one engine in milliseconds; how long it took to start, with its first run; its memory."""
 
     engine: str
     version: str
+    start_seconds: float
+    memory_mb: float
     median_ms: float
     p10_ms: float
     p90_ms: float
@@ -195,10 +197,14 @@ class _Worker:
         )
         self._stats = psutil.Process(self._process.pid)
         self.version = ""
+        self.start_seconds = self.memory_mb = 0.0
 
     def __enter__(self) -> _Worker:
         try:
-            self.version = self._ask(self.job.line())["version"]
+            started = self._ask(self.job.line())
+            self.version = started["version"]
+            self.start_seconds = float(started["start_seconds"])
+            self.memory_mb = started["memory_bytes"] / 2**20
         except BaseException:
             self.stop()
             raise
@@ -279,7 +285,18 @@ def _summarise(worker: _Worker, rounds: list[list[float]]) -> Timing:
     p10, median, p90 = (float(value) for value in np.percentile(everything, [10, 50, 90]))
     medians = tuple(float(np.median(one)) * 1e3 for one in rounds)
     best = float(everything.min())
-    return Timing(worker.name, worker.version, median, p10, p90, best, everything.size, medians)
+    return Timing(
+        engine=worker.name,
+        version=worker.version,
+        start_seconds=worker.start_seconds,
+        memory_mb=worker.memory_mb,
+        median_ms=median,
+        p10_ms=p10,
+        p90_ms=p90,
+        best_ms=best,
+        runs=everything.size,
+        round_medians_ms=medians,
+    )
 
 
 def _ratio(

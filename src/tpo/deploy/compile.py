@@ -18,7 +18,8 @@ from tpo import targets, vector_math
 from tpo.deploy import manifest as manifests
 from tpo.deploy.artifact import load
 from tpo.deploy.folding import fold_calls
-from tpo.deploy.manifest import Function, Manifest, ModelSource, TargetInfo, Tensor, Versions
+from tpo.deploy.manifest import Bucket, Function, Manifest, ModelSource, TargetInfo, Tensor, Versions
+from tpo.deploy.sizes import Sizes
 from tpo.deploy.tuned import Tuned, tuned_functions
 from tpo.deploy.verify import verify as verify_artifact
 from tpo.errors import CompileError, OutputError, ToolMissingError
@@ -89,7 +90,9 @@ def compile_model(
         manifests.write(manifest, library)
         if verify and target.native:
             progress("comparing with ONNX Runtime")
-            manifest = manifest.model_copy(update={"numeric_check": _check(library, model, output)})
+            manifest = _checked(manifest, library, model, output)
+            if model.entries:
+                manifest = _with_padding(manifest, library, model, progress)
             manifests.write(manifest, library)
         try:
             for path in (library, manifests.manifest_path(library)):
@@ -196,6 +199,16 @@ def make_manifest(
         functions=functions,
         library=manifests.describe_library(library),
         created=manifests.now(),
+        dimension=model.dimension,
+        buckets=tuple(
+            Bucket(
+                function=entry.function,
+                size=entry.size,
+                inputs=tuple(map(_tensor, entry.inputs)),
+                outputs=tuple(map(_tensor, entry.outputs)),
+            )
+            for entry in model.entries
+        ),
     )
 
 
@@ -203,8 +216,28 @@ def _tensor(spec: TensorSpec) -> Tensor:
     return Tensor(name=spec.name, shape=spec.shape, dtype=spec.dtype)
 
 
-def _check(library: Path, model: Model, output: Path) -> manifests.NumericCheck:
+def _checked(manifest: Manifest, library: Path, model: Model, output: Path) -> Manifest:
+    """The manifest with what was found by comparing; an error if the numbers are wrong."""
     with load(library) as artifact:
-        report = verify_artifact(artifact, model.source)
+        # A model for several sizes is compared with the file, which takes them all.
+        report = verify_artifact(artifact, model.path if model.entries else model.source)
     replace(report, library=str(output)).require()
-    return report.numeric_check()
+    return manifest.model_copy(update={"numeric_check": report.numeric_check()})
+
+
+def _with_padding(manifest: Manifest, library: Path, model: Model, progress: Progress) -> Manifest:
+    """The manifest of a library that takes what is shorter than a size, too, if zeros behind it do no harm.
+
+    With a mask, or where nothing looks ahead, they do none; nobody can tell from outside, so it is tried.
+    """
+    padded = manifest.model_copy(update={"padded": True})
+    if Sizes(padded).can_crop():
+        manifests.write(padded, library)
+        with load(library) as artifact:
+            report = verify_artifact(artifact, model.path)
+        if report.passed:
+            progress(f"inputs between two sizes of {model.dimension} are filled up with zeros: same results")
+            return padded.model_copy(update={"numeric_check": report.numeric_check()})
+    sizes = ", ".join(str(entry.size) for entry in model.entries)
+    progress(f"filling inputs up with zeros changes the results: {model.dimension} must be one of {sizes}")
+    return manifest

@@ -1,8 +1,9 @@
 """What a benchmark can compare, each in a process of its own: `python -m tpo.deploy.engines`.
 
 The process reads one JSON object per line from stdin and answers each with one on stdout:
-first a job (see `Job`), answered when the engine is loaded and has written its outputs; then any
-number of turns {"seconds": s, "runs": n}, each answered with the seconds every run took.
+first a job (see `Job`), answered when the engine is loaded and has written its outputs, with how long
+that took, imports and the first run included, and the memory it holds since; then any number of turns
+{"seconds": s, "runs": n}, each answered with the seconds every run took.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, TextIO
+
+import psutil
 
 from tpo.deploy.arrays import load_npz, save_npz
 from tpo.deploy.inputs import Array
@@ -146,15 +149,20 @@ def serve(requests: TextIO, answers: TextIO) -> None:
     def answer(**fields: Any) -> None:
         print(json.dumps(fields), file=answers, flush=True)
 
+    process = psutil.Process()
     try:
         job = Job(**json.loads(requests.readline()))
         inputs = load_npz(Path(job.inputs))
+        before, start = process.memory_info().rss, time.perf_counter()
         engine = ENGINES[job.engine](job)
-        save_npz(Path(job.outputs), engine.run(inputs))
+        outputs = engine.run(inputs)
+        seconds = time.perf_counter() - start
+        save_npz(Path(job.outputs), outputs)
     except TpoError as error:
         answer(error=str(error))
         return
-    answer(version=engine.version)
+    memory = process.memory_info().rss - before
+    answer(version=engine.version, start_seconds=seconds, memory_bytes=memory)
     for line in requests:
         turn = json.loads(line)
         answer(times=time_runs(engine, inputs, turn["seconds"], turn["runs"]))

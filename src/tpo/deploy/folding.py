@@ -16,6 +16,7 @@ from tvm.ir import GenericConst
 from tpo import targets
 from tpo.frontend.canonicalise.engine import Graph, operator, rewrite
 from tpo.frontend.lower import find_calls
+from tpo.threads import size_worker_pool
 
 
 def fold_calls(mod: Any) -> Any:
@@ -26,6 +27,7 @@ def fold_calls(mod: Any) -> Any:
     functions = {name: mod[name].with_attr("global_symbol", name) for name in sorted(names)}
     host = targets.resolve(targets.NATIVE)  # whatever the model is compiled for
     library = tvm.compile(tvm.IRModule(functions), targets.for_compiling(host.tvm))
+    size_worker_pool(host.hardware.cores)  # else TVM makes this thread a pool of half the CPUs, for good
     return rewrite(mod, [functools.partial(_evaluated, library)])
 
 

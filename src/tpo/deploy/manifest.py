@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tpo.errors import ArtifactError, OutputError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class _Part(BaseModel):
@@ -89,10 +89,23 @@ class Library(_Part):
     bytes: int
 
 
-class Manifest(_Part):
-    """Everything known about a compiled library."""
+class Bucket(_Part):
+    """One of several functions of a library: for one size of a dimension."""
 
-    schema_version: Literal[1] = 1
+    function: str
+    size: int
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+class Manifest(_Part):
+    """Everything known about a compiled library.
+
+    A library for several sizes of a `dimension` has `buckets`; inputs and outputs are then those of the
+    largest. `padded` says that shorter inputs, filled up with zeros, were shown to give the same results.
+    """
+
+    schema_version: Literal[1, 2] = 2
     model: ModelSource
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
@@ -103,6 +116,9 @@ class Manifest(_Part):
     numeric_check: NumericCheck | None = None
     library: Library
     created: datetime
+    dimension: str = ""
+    buckets: tuple[Bucket, ...] = ()
+    padded: bool = False
 
 
 def now() -> datetime:

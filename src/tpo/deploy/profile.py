@@ -95,7 +95,7 @@ def _measure(program: Program, arrays: list[Array], runs: int) -> tuple[float, d
     machine = VirtualMachine(program.module, tvm.cpu())
     clock = _Clock()
     machine.set_instrument(clock)
-    main = machine["main"]
+    main = machine[program.entry]
     main(*program.buffers)
     clock.spent.clear()
     for _ in range(runs):

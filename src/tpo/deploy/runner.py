@@ -21,6 +21,9 @@ from tpo.errors import ArtifactError
 # What code compiled by TVM may assume of every buffer.
 _ALIGNMENT = 64
 
+# The function of a library that has only one.
+ENTRY = "main"
+
 _Result = TypeVar("_Result")
 
 
@@ -112,27 +115,38 @@ def _stop(line: _Line, thread: threading.Thread, owner: int) -> None:
             thread.join()
 
 
+def load_programs(path: Path, manifest: Manifest) -> dict[str, Program]:
+    """Every entry of a library by its name, all in one virtual machine."""
+    import tvm
+    from tvm.runtime.vm import VirtualMachine
+
+    entries = {bucket.function: (bucket.inputs, bucket.outputs) for bucket in manifest.buckets}
+    try:
+        module = _load_module(path, manifest.library.sha256)
+        machine = VirtualMachine(module, tvm.cpu())
+        return {
+            name: Program(module, machine, name, *specs)
+            for name, specs in (entries or {ENTRY: (manifest.inputs, manifest.outputs)}).items()
+        }
+    except (OSError, RuntimeError, AttributeError, ValueError, TypeError) as error:
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ArtifactError(path=path, why=f"TVM cannot load it ({why})") from error
+
+
 class Program:
-    """The Relax virtual machine and its input buffers; used by one thread at a time."""
+    """An entry of a library in a virtual machine, and its input buffers; used by one thread at a time."""
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
-        import tvm
-        from tvm.runtime.vm import VirtualMachine
+    def __init__(
+        self, module: Any, machine: Any, entry: str, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]
+    ) -> None:
+        self.module, self.entry, self.outputs = module, entry, outputs
+        self.main = machine[entry]
+        self.buffers, self._views = _make_buffers(inputs)
 
-        self.outputs = manifest.outputs
-        try:
-            self.module = _load_module(path, manifest.library.sha256)
-            self.machine = VirtualMachine(self.module, tvm.cpu())
-            self.main = self.machine["main"]
-            self.buffers, self._views = _make_buffers(manifest.inputs)
-        except (OSError, RuntimeError, AttributeError, ValueError, TypeError) as error:
-            why = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise ArtifactError(path=path, why=f"TVM cannot load it ({why})") from error
-
-    def __call__(self, arrays: list[Array]) -> list[Array]:
-        """Outputs for these inputs, both in the model's order."""
+    def __call__(self, arrays: list[Array], copy: bool = True) -> list[Array]:
+        """Outputs for these inputs, both in the model's order; copies, or read-only views of TVM's memory."""
         self.set_inputs(arrays)
-        return self.collect(self.compute())
+        return self.collect(self.compute(), copy)
 
     def set_inputs(self, arrays: list[Array]) -> None:
         """Copy the inputs into buffers as aligned as compiled code expects them."""
@@ -146,10 +160,15 @@ class Program:
         """Run on the inputs that were set last; the result is TVM's own."""
         return self.main(*self.buffers)
 
-    def collect(self, result: Any) -> list[Array]:
-        """A result of `compute` as numpy arrays that nothing else refers to."""
+    def collect(self, result: Any, copy: bool = True) -> list[Array]:
+        """A result of `compute` as numpy arrays that nothing else refers to, or as views that keep it."""
         tensors = [result] if hasattr(result, "numpy") else list(result)
-        return [_to_numpy(tensor, spec) for tensor, spec in zip(tensors, self.outputs, strict=True)]
+        arrays = [_to_numpy(tensor, spec) for tensor, spec in zip(tensors, self.outputs, strict=True)]
+        # An output may be an input, which the next call overwrites.
+        return [array.copy() if copy or self._is_shared(array) else _locked(array) for array in arrays]
+
+    def _is_shared(self, array: Array) -> bool:
+        return any(view is not None and np.may_share_memory(array, view) for view in self._views)
 
 
 # Content of every library file this process has loaded, by the identity of the file.
@@ -198,11 +217,17 @@ def _make_buffers(specs: tuple[Tensor, ...]) -> tuple[list[Any], list[Array | No
     return tensors, views
 
 
+def _locked(array: Array) -> Array:
+    """The array, read-only: it may be a constant of the model."""
+    array.flags.writeable = False
+    return array
+
+
 def _to_numpy(tensor: Any, spec: Tensor) -> Array:
     dtype = numpy_dtype(spec.dtype)
     array: Array
     if dtype.isbuiltin == 1 and 0 not in tensor.shape:
-        array = np.from_dlpack(tensor).copy()
+        array = np.from_dlpack(tensor)
     else:
         array = tensor.numpy().astype(dtype, copy=False)
     return array

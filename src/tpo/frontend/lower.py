@@ -102,9 +102,11 @@ def mark_layout_free(mod: Any) -> Any:
 
 
 def find_calls(mod: Any) -> list[Any]:
-    """All calls of TensorIR functions in `main`."""
+    """All calls of TensorIR functions by a model's entries."""
     calls: list[Any] = []
-    tvm_ffi.structural_walk(mod["main"].body, (relax.Call, lambda call: calls.append(call)))
+    for var in mod.get_global_vars():
+        if isinstance(mod[var], relax.Function):
+            tvm_ffi.structural_walk(mod[var].body, (relax.Call, lambda call: calls.append(call)))
     return [call for call in calls if operator(call) == "call_tir"]
 
 

@@ -22,12 +22,23 @@ class TensorSpec:
 
 
 @dataclass(frozen=True)
+class Entry:
+    """One of several functions of a model, for one size of a dimension."""
+
+    function: str
+    size: int
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+@dataclass(frozen=True)
 class Model:
     """An imported model: everything later stages need, nothing of the file's history.
 
     `source` is the ONNX model as read (functions and all), with its input shapes fixed: the
     independent reference that every artifact is compared with. `module` is the Relax module
-    whose functions are the tuning tasks.
+    whose functions are the tuning tasks. Its entry is `main`; a model for several sizes of a `dimension` has
+    `entries` instead, and its own inputs, outputs and source are those of the largest.
     """
 
     name: str
@@ -37,3 +48,5 @@ class Model:
     outputs: tuple[TensorSpec, ...]
     source: onnx.ModelProto
     module: Any
+    entries: tuple[Entry, ...] = ()
+    dimension: str = ""

@@ -33,12 +33,15 @@ RELAX_STAGES: tuple[tuple[str, Callable[[Any], Any]], ...] = (
 
 
 def stages(
-    model: onnx.ModelProto, path: str, shapes: Mapping[str, tuple[int, ...]]
+    model: onnx.ModelProto,
+    path: str,
+    shapes: Mapping[str, tuple[int, ...]],
+    dimensions: Mapping[str, int] | None = None,
 ) -> Iterator[tuple[str, Any]]:
     """Yield (stage name, model after it): ONNX models up to "integers", Relax modules from "import" on."""
     supported = supported_operators()
     check_possible(model, path, supported)
-    fixed = fix_shapes(model, path, shapes)
+    fixed = fix_shapes(model, path, shapes, dimensions)
     yield "shapes", fixed
     expanded = expand_functions(fixed, supported)
     yield "functions", expanded

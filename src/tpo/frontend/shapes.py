@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 from tpo.errors import (
     ShapeConflictError,
     ShapeSyntaxError,
+    UnknownDimensionError,
     UnknownInputError,
     UnresolvedShapeError,
     UnsupportedInputError,
@@ -75,9 +76,12 @@ class _Input:
 
 
 def fix_shapes(
-    model: onnx.ModelProto, path: str | Path, shapes: Mapping[str, Sequence[int]]
+    model: onnx.ModelProto,
+    path: str | Path,
+    shapes: Mapping[str, Sequence[int]],
+    dimensions: Mapping[str, int] | None = None,
 ) -> onnx.ModelProto:
-    """The model with every input dimension a number.
+    """The model with every input dimension a number; `dimensions` are sizes by name.
 
     A size given for one input holds for all dimensions of that name. A leading dynamic dimension is
     taken for the batch and becomes 1; any other that stays open is an error that says what to give.
@@ -85,7 +89,10 @@ def fix_shapes(
     """
     values = _input_values(model)
     inputs = [_declared(value, path) for value in values]
-    sizes = _default_batches(inputs, _sizes_by_name(inputs, shapes))
+    for name in dimensions or {}:
+        if not any(name in (one.dims or ()) for one in inputs):
+            raise UnknownDimensionError(path=path, name=name, inputs=", ".join(map(str, inputs)) or "none")
+    sizes = _default_batches(inputs, _sizes_by_name(inputs, shapes, dimensions or {}))
     resolved = {one.name: _resolve(one, shapes.get(one.name), sizes) for one in inputs}
     _refuse_unresolved(inputs, resolved, path)
 
@@ -121,11 +128,13 @@ def _declared(value: onnx.ValueInfoProto, path: str | Path) -> _Input:
     return _Input(value.name, [d.dim_value if d.dim_value > 0 else d.dim_param for d in tensor.shape.dim])
 
 
-def _sizes_by_name(inputs: list[_Input], shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
-    """Sizes of the named dimensions that the given shapes decide; contradictions are errors."""
+def _sizes_by_name(
+    inputs: list[_Input], shapes: Mapping[str, Sequence[int]], dimensions: Mapping[str, int]
+) -> dict[str, int]:
+    """Sizes of the named dimensions, given or decided by given shapes; contradictions are errors."""
     by_name = {one.name: one for one in inputs}
-    sizes: dict[str, int] = {}
-    decided_by: dict[str, str] = {}
+    sizes = dict(dimensions)
+    decided_by = dict.fromkeys(dimensions, "")
     for name, shape in shapes.items():
         if name not in by_name:
             raise UnknownInputError(name=name, inputs=", ".join(map(str, inputs)) or "none")
@@ -147,7 +156,8 @@ def _sizes_by_name(inputs: list[_Input], shapes: Mapping[str, Sequence[int]]) ->
                     raise conflict(f"dimension {axis} is {dim} in the model")
             elif dim:
                 if sizes.setdefault(dim, size) != size:
-                    raise conflict(f"dimension {dim!r} is {sizes[dim]} in input {decided_by[dim]!r}")
+                    where = f" in input {decided_by[dim]!r}" if decided_by[dim] else ""
+                    raise conflict(f"dimension {dim!r} is {sizes[dim]}{where}")
                 decided_by.setdefault(dim, name)
     return sizes
 

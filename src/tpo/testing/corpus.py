@@ -128,6 +128,7 @@ _MAKERS: dict[str, tuple[Callable[[], Tensors], tuple[int, ...]]] = {
     "conv strided": (_conv2d(15, 3, 24, 3, 2), (1,)),
     "conv of a signal": (lambda: list(paper.conv1d_nlc(1, 30, 16, 32, 3, 1, 1)), (1,)),
     "conv grouped": (lambda: list(paper.conv2d_nhwc(1, 9, 9, 32, 64, 3, 1, 1, groups=2)), (1,)),
+    "conv grouped of 34": (lambda: list(paper.conv2d_nhwc(1, 7, 7, 68, 68, 1, 1, 0, groups=2)), (1,)),
     "transposed conv": (lambda: list(paper.conv2d_transpose_nhwc(1, 3, 5, 16, 32, 4, 2, 1)), (1,)),
     "depthwise conv": (_depthwise(14, 32), (1,)),
     "depthwise conv strided": (_depthwise(13, 24, kernel=5, stride=2), (1,)),

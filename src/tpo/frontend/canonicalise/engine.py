@@ -48,17 +48,21 @@ def operator(expr: Any) -> str:
 
 
 def rewrite(mod: Any, rules: Sequence[Rule]) -> Any:
-    """The module with every call of `main` rewritten by the first rule that fires, again and again."""
-    main = mod["main"]
+    """The module with every call of its entries rewritten by the first rule that fires, again and again."""
+    rewritten = tvm.IRModule(dict(mod.functions.items()), attrs=mod.attrs)
+    for var in mod.get_global_vars():
+        if isinstance(mod[var], relax.Function):
+            rewritten.update_func(var, _rewritten(mod, mod[var], rules))
+    return rewritten
+
+
+def _rewritten(mod: Any, func: Any, rules: Sequence[Rule]) -> Any:
     uses: Counter[int] = Counter()
-    tvm_ffi.structural_walk(main.body, (relax.Var, lambda var: uses.update([hash(var)])))
+    tvm_ffi.structural_walk(func.body, (relax.Var, lambda var: uses.update([hash(var)])))
     # A binding mentions its own variable once: what remains are the reads.
-    for block in main.body.blocks:
+    for block in func.body.blocks:
         uses.subtract(hash(binding.var) for binding in block.bindings)
-    mutator = _Mutator(mod, rules, uses)
-    mod = tvm.IRModule(dict(mod.functions.items()), attrs=mod.attrs)
-    mod["main"] = mutator.visit_expr(main)
-    return mod
+    return _Mutator(mod, rules, uses).visit_expr(func)
 
 
 @relax.expr_functor.mutator

@@ -75,7 +75,7 @@ def division_by_constant(call: Any, graph: Graph) -> Any:
 
 
 def power_by_roots(call: Any, graph: Graph) -> Any:
-    """x^(n/4) is a product of x and its square roots, which CPUs compute for whole vectors: x^-0.75 of LRN."""
+    """x^(n/4), as LRN has it, is a product of x and its square roots, which there are instructions for."""
     exponent = scalar(call.args[1]) if operator(call) == "power" and is_float(call) else None
     if exponent is None or abs(exponent) >= 2 or shape(call.args[0]) != shape(call):
         return None

@@ -135,7 +135,7 @@ def test_an_older_library_is_replaced_only_by_a_good_one(small, tmp_path, monkey
     def fail(*args):
         raise MismatchError(path="m.so", reference="test", why="forced")
 
-    monkeypatch.setattr("tpo.deploy.compile._check", fail)
+    monkeypatch.setattr("tpo.deploy.compile._checked", fail)
     with pytest.raises(MismatchError):
         tpo.compile(small, output, threads=1)
     assert manifests.read(output) == first

@@ -286,7 +286,8 @@ WORKLOADS = {
         "concat",
     ),
     "concat of rows": ((1, 5, 5, 24), lambda x: relax.op.concat([x, x], 1), "elementwise"),
-    "concat of many": ((4, 150), lambda x: relax.op.concat([x, const(4, 151)], 1), "elementwise"),
+    "concat of odd lengths": ((4, 150), lambda x: relax.op.concat([x, const(4, 151)], 1), "concat"),
+    "concat of many": ((4, 3), lambda x: relax.op.concat([x] * 70, 1), "elementwise"),
     "pad": ((1, 3, 9, 9), lambda x: relax.op.nn.pad(x, [0, 0, 0, 0, 1, 1, 2, 2]), "concat"),
     "split": ((6, 48), lambda x: relax.op.split(x, 3, 1), "elementwise"),
     "slice": (

@@ -36,6 +36,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import gc
 import importlib
 import json
 import math
@@ -378,6 +379,7 @@ def tpo_search(search: Search, settings: dict[str, Any], folder: Path) -> Search
     workload = operators.workload(search.operator)
     options = MeasureOptions(settings["threads"], between_mb=settings["between_mb"])
     start = time.perf_counter()
+    gc.freeze()  # as `tpo tune` does
     with LocalRunner(target.tvm, options) as runner:
         space = build_space(workload, target)
         if search.contender == "same":

@@ -118,10 +118,25 @@ def test_a_worker_that_grew_too_large_is_replaced() -> None:
         assert runner.workers[0].pid != before
 
 
+def test_workers_come_back_when_the_process_that_makes_them_was_killed() -> None:
+    batch = [BuildInput(faults.workload(), faults.module(faults.double))]
+    with make(workers=1) as runner:
+        list(runner.measure(batch))
+        before = runner.workers[0].pid
+        assert before is not None
+        os.kill(psutil.Process(before).ppid(), signal.SIGKILL)
+        ((_, lost),) = runner.measure(batch)
+        ((_, measured),) = runner.measure(batch)
+        assert measured.ok, measured.message
+        assert runner.workers[0].pid != before
+    assert lost.ok or lost.failure is Failure.CRASH
+
+
 def test_closing_leaves_no_process_and_no_file() -> None:
     runner = make()
     list(runner.measure([BuildInput(faults.workload(), faults.module(faults.double))]))
     pids = [worker.pid for worker in runner.workers]
+    pids.append(psutil.Process(pids[0]).ppid())  # what they are forks of
     folder = runner._folder
     assert all(psutil.pid_exists(pid) for pid in pids) and folder.is_dir()
     runner.close()

@@ -35,8 +35,11 @@ _PLAIN: Mapping[Callable[..., Any], Callable[..., Any]] = {
     np.multiply: operator.mul,
     np.minimum: min,
     np.maximum: max,
+    np.divide: lambda left, right: left / right if right else math.nan,
     np.less_equal: operator.le,
     np.equal: operator.eq,
+    np.logical_and: lambda left, right: bool(left and right),
+    np.where: lambda condition, yes, no: yes if condition else no,
 }
 
 Array = NDArray[Any]
@@ -216,7 +219,7 @@ def _apply(function: Callable[..., Any], *operands: Number) -> Number:
     for operand in operands:
         if isinstance(operand, Column):
             return operand.tape.step(function, *operands)
-    return float(function(*operands))
+    return float(_PLAIN.get(function, function)(*operands))
 
 
 def ceil_div(number: Number, divisor: Number) -> Number:

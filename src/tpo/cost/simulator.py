@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -30,8 +31,8 @@ from tpo.space import Sketch, Space
 from tpo.space.decisions import Rows
 from tpo.workload import Workload
 
-MANY_STRUCTURES = 1000  # more than any sketch has
-MAX_STRUCTURES = 4  # of one sketch: compute locations make different programs
+NEW_STRUCTURES = 1  # that are watched in one call: compute locations make different programs of a sketch
+MAX_STRUCTURES = 64  # of one sketch that are known in all, but for those asked for exactly
 TYPICAL = 32  # candidates of which the first to be watched is taken
 MAX_FAILURES = 4  # of candidates that TVM does not replay, after which no more of their sketch are tried
 
@@ -70,8 +71,11 @@ class _Known:
     structures: int = 0
     failures: int = 0
 
-    def is_full(self, most: int) -> bool:
-        return self.structures >= most or self.failures >= MAX_FAILURES
+    def room(self, new: int | None) -> int:
+        """How many more may be watched, where a call wants at most so many new ones, or all it needs."""
+        if self.failures >= MAX_FAILURES:
+            return 0
+        return sys.maxsize if new is None else min(new, MAX_STRUCTURES - self.structures)
 
 
 @dataclass
@@ -94,37 +98,46 @@ class Simulator:
         # Moving an element counts as well: some functions do nothing else.
         return cls(space.workload, space.target.hardware, max(flops, float(max(sizes))), float(sum(moved)))
 
-    def features(self, sketch: Sketch, rows: Rows, most: int = MAX_STRUCTURES) -> Features:
+    def features(self, sketch: Sketch, rows: Rows, new: int | None = NEW_STRUCTURES) -> Features:
         """A line of `NAMES` for every row; zeros where TVM could not be watched.
 
-        Of a sketch, so many structures are known at `most`: other rows have the features of a similar one.
+        At most so many new structures are watched, those of the most rows; rows of others have the features
+        of a similar one. A population that gathers somewhere is thus described better with every call.
         """
         result = np.zeros((len(rows), len(NAMES)), np.float32)
-        for program, chosen in self.structures(sketch, rows, most):
+        for program, chosen in self.structures(sketch, rows, new):
             if program is not None:
                 result[chosen] = program.run(sketch.domain.values(rows[chosen]), len(chosen))
         return result
 
     def exact(self, sketch: Sketch, rows: Rows) -> Features:
         """Features of a few rows, each of its own structure."""
-        return self.features(sketch, rows, most=MANY_STRUCTURES)
+        return self.features(sketch, rows, new=None)
 
     def structures(
-        self, sketch: Sketch, rows: Rows, most: int = MAX_STRUCTURES
+        self, sketch: Sketch, rows: Rows, new: int | None = NEW_STRUCTURES
     ) -> Iterator[tuple[Program | None, Positions]]:
         """What computes the features of which rows."""
         known = self._known.get(sketch.name) or self._begin(sketch)
         open_: list[tuple[Node, Node, Positions]] = [(known.root, known.root, np.arange(len(rows)))]
-        while open_:
-            node, above, chosen = open_.pop()
+        unknown: list[tuple[Node, Node, Positions]] = []
+        room = known.room(new)
+        while open_ or unknown:
+            if not open_:
+                node, above, chosen = unknown.pop(int(np.argmax([len(rest) for *_, rest in unknown])))
+                if room <= 0 or not known.room(new):
+                    yield above.nearest(), chosen
+                    continue
+                room -= 1
+                if not self._compile(sketch, rows[chosen[0]], known, node):
+                    yield None, chosen[:1]
+                    chosen = chosen[1:]
+            else:
+                node, above, chosen = open_.pop()
             if not len(chosen):
                 continue
-            if node.is_new and known.is_full(most):
-                yield above.nearest(), chosen
-                continue
-            if node.is_new and not self._compile(sketch, rows[chosen[0]], known, node):
-                yield None, chosen[:1]
-                open_.append((node, above, chosen[1:]))
+            if node.is_new:
+                unknown.append((node, above, chosen))
                 continue
             if node.question is None:
                 yield node.features, chosen

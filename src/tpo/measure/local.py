@@ -25,6 +25,7 @@ from tpo.measure.contract import BuildInput, Capabilities, Failure, Measurement,
 from tpo.measure.dispatch import Done, Job, ask, dispatch
 from tpo.measure.process import WorkerProcess
 from tpo.measure.protocol import Build, Compare, Outcome, Reference, Time, WorkerOptions
+from tpo.measure.template import Template
 from tpo.measure.timing import Timing
 
 # Candidates built before they are timed: enough to keep all workers busy, few enough to lose.
@@ -47,7 +48,7 @@ class MeasureOptions:
     threads: int
     between_mb: float = 0.0
     workers: int = 0
-    build_timeout: float = 8.0
+    build_timeout: float = 5.0
     run_timeout: float = 10.0
     memory_gb: float = 4.0
     confidence: float = 0.02
@@ -85,12 +86,15 @@ class LocalRunner(Runner):
             confidence=options.confidence,
             hopeless=options.hopeless,
             folder=self._folder,
-            parent=os.getpid(),
         )
-        self._workers = [WorkerProcess(settings) for _ in range(options.workers or available_cores())]
+        self._template = Template(options.threads)
+        count = options.workers or available_cores()
+        self._workers = [WorkerProcess(settings, self._template) for _ in range(count)]
         self._problems: dict[str, str] = {}  # of references, by workload key; "" when there is none
         self._last_number = 0
-        self._finish = weakref.finalize(self, _clean_up, self._workers, self._folder, os.getpid())
+        self._finish = weakref.finalize(
+            self, _clean_up, self._template, self._workers, self._folder, os.getpid()
+        )
         self._replace_worn_out()  # they get ready while others think about what to measure
 
     @property
@@ -256,9 +260,10 @@ def _measurement(outcome: Outcome, build_seconds: float, run_seconds: float) -> 
     )
 
 
-def _clean_up(workers: list[WorkerProcess], folder: Path, owner: int) -> None:
+def _clean_up(template: Template, workers: list[WorkerProcess], folder: Path, owner: int) -> None:
     # A forked child inherits the runner, and must not kill the workers of its parent.
     if os.getpid() == owner:
         for worker in workers:
             worker.stop()
+        template.stop()
         shutil.rmtree(folder, ignore_errors=True)

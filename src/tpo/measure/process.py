@@ -5,17 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import IO
 
-import tpo
 from tpo.measure.protocol import Reply, Request, WorkerOptions
+from tpo.measure.template import Template, TemplateDiedError, last_words
 
 _START_TIMEOUT = 120.0
 
@@ -31,9 +28,10 @@ class WorkerTimeoutError(Exception):
 class WorkerProcess:
     """One worker; `generation` counts how often it was started again."""
 
-    def __init__(self, options: WorkerOptions) -> None:
+    def __init__(self, options: WorkerOptions, template: Template) -> None:
         self._options = options
-        self._process: subprocess.Popen[bytes] | None = None
+        self._template = template
+        self._number: int | None = None  # of the process, among those that the template has made
         self._connection: Connection | None = None
         self._stderr: IO[bytes] | None = None
         self._timeout = self._deadline = 0.0
@@ -45,12 +43,12 @@ class WorkerProcess:
     @property
     def alive(self) -> bool:
         """Whether there is a process to talk to."""
-        return self._process is not None
+        return self._number is not None
 
     @property
     def pid(self) -> int | None:
         """Its process id."""
-        return self._process.pid if self._process is not None else None
+        return self._template.pid(self._number) if self._number is not None else None
 
     @property
     def connection(self) -> Connection:
@@ -64,16 +62,7 @@ class WorkerProcess:
         # A name in the file system would outlive a killed runner.
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tpo.measure.worker", str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=self._stderr,
-                stderr=self._stderr,
-                pass_fds=[theirs.fileno()],
-                env=_environment(self._options.threads),
-                # Ctrl-C in the terminal is for the runner, which stops its workers itself.
-                start_new_session=True,
-            )
+            self._number = self._template.fork(theirs.fileno(), self._stderr.fileno())
         finally:
             theirs.close()
         self._connection = ours
@@ -112,9 +101,10 @@ class WorkerProcess:
 
     def stop(self) -> None:
         """Kill the process; it holds nothing that could be lost."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        with contextlib.suppress(TemplateDiedError):  # which took the worker along
+            if self.pid is not None:
+                os.kill(self.pid, signal.SIGKILL)
+                self._template.wait(self.pid)
         self._forget()
 
     def _forget(self) -> None:
@@ -122,36 +112,16 @@ class WorkerProcess:
             self._connection.close()
         if self._stderr is not None:
             self._stderr.close()
-        self._process = self._connection = self._stderr = None
+        self._number = self._connection = self._stderr = None
 
     def _obituary(self) -> str:
-        assert self._process is not None and self._stderr is not None
-        code = self._process.wait()
-        cause = f"exit code {code}"
-        if code < 0:
-            cause = signal.Signals(-code).name
-        self._stderr.seek(0)
-        said = self._stderr.read().decode("utf-8", "replace")
-        telling = [line.strip() for line in said.splitlines() if _is_telling(line)]
+        assert self.alive and self._stderr is not None
+        try:
+            assert self.pid is not None
+            code = self._template.wait(self.pid)
+            cause = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        except TemplateDiedError as error:
+            cause = str(error)
+        said = last_words(self._stderr)
         self._forget()
-        return f"{cause}: {telling[-1]}" if telling else cause
-
-
-def _is_telling(line: str) -> bool:
-    text = line.lower()
-    return any(word in text for word in ("error", "fatal", "assert", "what():", "terminate", "out of memory"))
-
-
-def _environment(threads: int) -> dict[str, str]:
-    """The runner's own, so that the same tpo is found, with the number of threads said explicitly."""
-    source = str(Path(tpo.__file__).parent.parent)
-    path = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {
-        **os.environ,
-        "PYTHONPATH": path,
-        "TVM_NUM_THREADS": str(threads),
-        "TVM_BIND_THREADS": "0",
-        # numpy's own workers would wait beside the kernels that are timed.
-        "OPENBLAS_NUM_THREADS": "1",
-        "OMP_NUM_THREADS": "1",
-    }
+        return f"{cause}: {said}" if said else cause

@@ -19,7 +19,6 @@ class WorkerOptions:
     confidence: float
     hopeless: float
     folder: Path
-    parent: int
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The process that builds and times candidates: `python -m tpo.measure.worker FD`.
+"""The process that builds and times candidates, a fork of `tpo.measure.template`.
 
 It does what it is told, one request at a time, and may die of any of them: whoever asked notices,
 and starts another. It never exports or links; what it built runs where it was built.
@@ -6,11 +6,7 @@ and starts another. It never exports or links; what it built runs where it was b
 
 from __future__ import annotations
 
-import ctypes
-import os
 import resource
-import signal
-import sys
 import time
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +17,6 @@ import numpy as np
 import psutil
 import tvm
 
-from tpo import vector_math
 from tpo.measure import data
 from tpo.measure.contract import Failure
 from tpo.measure.kernels import Kernel, Surroundings
@@ -32,7 +27,6 @@ from tpo.targets import for_compiling
 from tpo.threads import size_worker_pool
 from tpo.workload import structural_key
 
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 # Workloads whose arrays are kept: batches rarely mix more.
 _KEPT_WORKLOADS = 2
 # Layouts of a workload's weights that are kept: a batch has candidates of a few sketches.
@@ -225,12 +219,7 @@ def _says_out_of_memory(message: str) -> bool:
 def serve(connection: Connection) -> None:
     """Answer requests until the other side is gone."""
     options: WorkerOptions = connection.recv()
-    # Whoever dies without saying goodbye takes its workers along, even from inside an endless kernel.
-    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-    if os.getppid() != options.parent:
-        return
     size_worker_pool(options.threads)
-    vector_math.register()
     limit = psutil.Process().memory_info().vms + options.memory_bytes
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -242,10 +231,3 @@ def serve(connection: Connection) -> None:
         except EOFError:
             return
         connection.send(worker.answer(request))
-
-
-if __name__ == "__main__":
-    # The runner started us with pickles of our own classes under their real module's name.
-    from tpo.measure import worker as module
-
-    module.serve(Connection(int(sys.argv[1])))

@@ -109,7 +109,7 @@ class Evolve(Strategy):
         features, times = [], []
         for name, found in measured.items():
             rows = np.stack([row for _, row in found])
-            features.append(self.extractor.features(self.space.sketch(name), rows))
+            features.append(self.extractor.exact(self.space.sketch(name), rows))
             times += [seconds for seconds, _ in found]
             self.population.known[name].add(found)
         if features:

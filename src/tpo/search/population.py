@@ -120,11 +120,11 @@ class Population:
         if not sketches:
             return []
         shares = zip(sketches, self._weights(sketches), strict=True)
-        visited = [self._scored(sketch, self._starts(sketch, share)) for sketch, share in shares]
+        visited = self._scored([(sketch, self._starts(sketch, share)) for sketch, share in shares])
         chains = [part for part in visited if not self._is_small(part.sketch)]
         for step in range(STEPS if self.model.ready else 0):
             heat = HOTTEST * max(0.0, 1 - 1.5 * step / STEPS)
-            chains = [self._step(chain, heat) for chain in self._moved(_promising(chains))]
+            chains = self._step(self._moved(_promising(chains)), heat)
             visited += chains
         return _with_a_chance(visited)
 
@@ -153,12 +153,21 @@ class Population:
     def _is_small(self, sketch: SketchLike) -> bool:
         return sketch.domain.support <= ENUMERATED * self.chains
 
-    def _step(self, chain: Scored, heat: float) -> Scored:
-        """Every chain of a sketch one step on."""
+    def _step(self, chains: list[Scored], heat: float) -> list[Scored]:
+        """Every chain one step on."""
+        offers = self._scored([(chain.sketch, self._changed(chain)) for chain in chains])
+        return [self._accepted(*pair, heat) for pair in zip(chains, offers, strict=True)]
+
+    def _changed(self, chain: Scored) -> Rows:
+        """Each chain of a sketch crossed with another one, or mutated."""
         domain, rows, count = chain.sketch.domain, chain.rows, len(chain.rows)
         crossed = domain.cross(rows, rows[self.rng.permutation(count)], self.rng)
         is_crossed = (self.rng.random(count) < CROSSED)[:, None]
-        offered = self._scored(chain.sketch, np.where(is_crossed, crossed, domain.mutate(rows, self.rng)))
+        return np.where(is_crossed, crossed, domain.mutate(rows, self.rng))
+
+    def _accepted(self, chain: Scored, offered: Scored, heat: float) -> Scored:
+        """As Metropolis and Hastings have it."""
+        count = len(chain.rows)
         scale = max(heat * float(chain.scores.std()), 1e-9) if count else 1.0
         accepted = self.rng.random(count) < np.exp(np.minimum(offered.scores - chain.scores, 0.0) / scale)
         return chain.replaced(offered, accepted)
@@ -173,17 +182,23 @@ class Population:
             leaving = round(MOVED * len(chain.rows))
             result.append(chain[np.argsort(-chain.scores)[: len(chain.rows) - leaving]])
             moving += leaving
-        return [best + self._scored(best.sketch, best.sketch.domain.draw(moving, self.rng)), *result]
+        (arrived,) = self._scored([(best.sketch, best.sketch.domain.draw(moving, self.rng))])
+        return [best + arrived, *result]
 
-    def _scored(self, sketch: SketchLike, rows: Rows) -> Scored:
-        if not len(rows):
-            return Scored(sketch, rows, np.zeros(0), np.zeros(0))
-        features = self._features(sketch, rows)
-        scores = np.zeros(len(rows))
-        if self.model.ready:
-            found = self.model.predict(features)
+    def _scored(self, parts: list[tuple[SketchLike, Rows]]) -> list[Scored]:
+        """Rows of several sketches, of which the model is asked at once: each question costs."""
+        lines = [self._features(sketch, rows) if len(rows) else None for sketch, rows in parts]
+        known = [features for features in lines if features is not None]
+        scores = np.zeros(sum(len(features) for features in known))
+        if self.model.ready and len(scores):
+            found = self.model.predict(np.concatenate(known))
             scores = found.score + self.curiosity * found.spread
-        return Scored(sketch, rows, scores, rough_cycles(features))
+        ends = np.cumsum([len(rows) for _, rows in parts])
+        cycles = [np.zeros(0) if features is None else rough_cycles(features) for features in lines]
+        return [
+            Scored(sketch, rows, scores[end - len(rows) : end], guesses)
+            for (sketch, rows), end, guesses in zip(parts, ends, cycles, strict=True)
+        ]
 
     def _features(self, sketch: SketchLike, rows: Rows) -> Features:
         """Those of a whole small sketch are only computed once."""

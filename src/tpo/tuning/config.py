@@ -54,7 +54,7 @@ class MeasureConfig(_Settings):
     """How a candidate is built and timed."""
 
     build_timeout: float = Field(
-        default=8.0, gt=0, description="the time a candidate may take to build, in seconds"
+        default=5.0, gt=0, description="the time a candidate may take to build, in seconds"
     )
     run_timeout: float = Field(
         default=20.0, gt=0, description="the time all runs of a candidate may take together, in seconds"

@@ -6,6 +6,7 @@ a later run with `resume` takes up its budget, its random numbers and what it ha
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -32,6 +33,7 @@ def tune_model(
 ) -> RunFinished:
     """Tune a model's functions into a store; an interruption leaves a run that can be resumed."""
     session = Session(model, target, config, records, callbacks)
+    gc.freeze()  # what was imported is no garbage; each look at all of it would take a tenth of a second
     with _recorded(session, resume), _runner(session) as runner:
         exhausted = search(session, runner)
         confirm(session, runner)

@@ -210,6 +210,21 @@ class NothingToResumeError(TpoError):
     hint = "leave out --resume; a new run uses everything recorded there"
 
 
+class BoardError(TpoError):
+    """A board cannot be reached, or does not do what it is told."""
+
+    template = "board {host}: {why}"
+    hint = "check that `ssh -o BatchMode=yes {host} true` works without a question"
+    exit_code = 1
+
+
+class NotCountableError(TpoError):
+    """The emulator only checks; tuning needs to compare."""
+
+    template = "cannot tune in the emulator: {why}"
+    hint = "give a board with --board, or use a QEMU with plugins (Debian 12's qemu-user has them)"
+
+
 class NotRunnableError(TpoError):
     """Tuning needs to run what it compiles."""
 

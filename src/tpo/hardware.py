@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,12 @@ ARM_FEATURES = {
     "sve": "sve",
     "sve2": "sve2",
 }
-_FEATURES_OF = {"x86_64": X86_FEATURES, "aarch64": ARM_FEATURES}
+# Linux names the extensions of a RISC-V CPU as LLVM does, in one word ("rv64imafdcv_zba_zbb").
+RISCV_FEATURES = {
+    name: name
+    for name in ("m", "a", "f", "d", "c", "v", "zba", "zbb", "zbs", "zicond", "zfh", "zvfh", "zvbb", "zve64d")
+}
+_FEATURES_OF = {"x86_64": X86_FEATURES, "aarch64": ARM_FEATURES, "riscv64": RISCV_FEATURES}
 
 # isa -> (feature that gives it, bytes of a vector register, architectural vector registers); widest first.
 _VectorUnits = dict[str, tuple[str | None, int, int]]
@@ -87,6 +92,8 @@ _VECTOR_UNITS: dict[str, _VectorUnits] = {
     "aarch64": {"neon": (None, 16, 32)},
 }
 _UNKNOWN_UNIT: _VectorUnits = {"generic": (None, 16, 16)}
+_RVV_REGISTERS = 32
+_RVV_GROUPS = (1, 2, 4, 8)  # registers that one instruction can take together: LMUL
 
 
 @dataclass(frozen=True)
@@ -131,7 +138,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Hardware:
-    """One CPU as schedules see it.
+    """One CPU as schedules see it; `lmul` is how many of its vector registers count as one here.
 
     >>> Hardware.from_features("avx2-box", "x86_64", {"avx2", "fma"}).lanes("float32")
     8
@@ -150,6 +157,7 @@ class Hardware:
     l1_ways: int
     cores: int
     features: frozenset[str]
+    lmul: int = 1
 
     def lanes(self, dtype: str) -> int:
         """How many elements of `dtype` one vector register holds (at least one)."""
@@ -158,7 +166,29 @@ class Hardware:
     @property
     def vlen(self) -> int:
         """Bits of a vector register."""
-        return 8 * self.vector_bytes
+        return 8 * self.vector_bytes // self.lmul
+
+    @property
+    def lmuls(self) -> tuple[int, ...]:
+        """How many vector registers one instruction can take together; more than one on RISC-V only."""
+        return _RVV_GROUPS if self.isa == "rvv" else (1,)
+
+    def grouped(self, lmul: int) -> Hardware:
+        """The same hardware, each `lmul` of its vector registers seen as one.
+
+        >>> rvv = Hardware.from_features("board", "riscv64", {"zve64d", "zvl256b"})
+        >>> [(hw.lanes("float32"), hw.vector_registers) for hw in (rvv, rvv.grouped(4))]
+        [(8, 32), (32, 8)]
+        """
+        whole = replace(self, vector_bytes=self.vector_bytes // self.lmul, lmul=1)
+        if lmul not in self.lmuls:
+            raise ValueError(f"registers of {self.name} cannot be grouped by {lmul}")
+        return replace(
+            whole,
+            vector_bytes=whole.vector_bytes * lmul,
+            vector_registers=self.vector_registers * self.lmul // lmul,
+            lmul=lmul,
+        )
 
     def has(self, feature: str) -> bool:
         """Whether instructions of this feature (LLVM's name) may be used."""
@@ -175,7 +205,7 @@ class Hardware:
     ) -> Hardware:
         """Hardware with the widest vector unit that the features allow."""
         caches = caches or Caches()
-        units = _VECTOR_UNITS.get(arch, _UNKNOWN_UNIT)
+        units = _rvv(features) if arch == "riscv64" else _VECTOR_UNITS.get(arch, _UNKNOWN_UNIT)
         isa = next(isa for isa, (feature, _, _) in units.items() if feature is None or feature in features)
         _, vector_bytes, registers = units[isa]
         return cls(
@@ -184,7 +214,7 @@ class Hardware:
             isa=isa,
             vector_bytes=vector_bytes,
             vector_registers=registers,
-            fma="fma" in features or arch == "aarch64",
+            fma="fma" in features or arch == "aarch64" or (arch == "riscv64" and "f" in features),
             l1_bytes=caches.l1,
             l2_bytes=caches.l2,
             l3_bytes=caches.l3,
@@ -208,6 +238,14 @@ class Hardware:
         return cls.from_features(
             host_cpu_name(), platform.machine(), host_features(), host_caches(), available_cores()
         )
+
+
+def _rvv(features: set[str] | frozenset[str]) -> _VectorUnits:
+    """RISC-V's vector unit, whose registers are as long as a feature promises; scalars without one."""
+    if not features & {"v", "zve32x", "zve32f", "zve64x", "zve64f", "zve64d"}:
+        return {"generic": (None, 8, _RVV_REGISTERS)}
+    lengths = [int(found[1]) for name in features if (found := re.fullmatch(r"zvl(\d+)b", name))]
+    return {"rvv": (None, max(lengths, default=128) // 8, _RVV_REGISTERS)}
 
 
 def dtype_bytes(dtype: str) -> int:
@@ -268,6 +306,8 @@ def host_cpu_name() -> str:
 def host_features() -> frozenset[str]:
     """Features (LLVM's names) this machine really has: a virtual machine may hide some of its CPU's."""
     flags = set((_cpuinfo().get("flags") or _cpuinfo().get("Features") or "").split())
+    single, *longer = _cpuinfo().get("isa", "").removeprefix("rv64").split("_")
+    flags |= {*single, *longer}
     names = _FEATURES_OF.get(platform.machine(), {})
     return frozenset(name for name, flag in names.items() if flag in flags)
 

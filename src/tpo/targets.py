@@ -39,6 +39,8 @@ _LLVM_OPTIONS = ["-dag-maps-huge-region:uint=200"]
 # so the clock is that of wide vectors anyway.
 _NARROW = "prefer-256-bit"
 MAX_THREADS = 1024
+EMULATED = "riscv64"  # architecture whose kernels are tuned in QEMU or on a board
+VLENS = (128, 256, 512, 1024)  # of RISC-V's vector registers
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,11 @@ class Target:
     native: bool
 
     @property
+    def standalone(self) -> bool:
+        """Whether libraries for it need nothing but the C library: there is no TVM runtime to be had there."""
+        return self.arch == EMULATED and not self.native
+
+    @property
     def arch(self) -> str:
         """Architecture, as `platform.machine()` would name it there."""
         return self.hardware.arch
@@ -62,6 +69,8 @@ class _Cpu(BaseModel):
     triple: str
     mcpu: str
     mattr: list[str] = []
+    mabi: str = ""
+    vlen: int | None = None  # of RISC-V's vector registers, in bits
     cores: int = Field(ge=1, le=MAX_THREADS)
     compiler: str
 
@@ -92,23 +101,30 @@ def known_targets() -> list[str]:
     return [NATIVE, *sorted(path.stem for path in (folder("configs") / "targets").glob("*.toml"))]
 
 
-def resolve(text: str, threads: int | None = None) -> Target:
+def resolve(text: str, threads: int | None = None, vlen: int | None = None) -> Target:
     """The target called `text`; `threads` is the number of cores schedules are made for.
+
+    `vlen` are the bits of a vector register, of a target for RISC-V. A target of TVM's in JSON is one, too.
 
     >>> resolve("x86-64-v3", threads=2).hardware.isa
     'avx2'
+    >>> resolve("riscv", vlen=512).hardware.lanes("float32")
+    16
     """
     if threads is not None and not 1 <= threads <= MAX_THREADS:
         raise UsageError(
             why=f"cannot compile for {threads} threads", advice=f"give a number from 1 to {MAX_THREADS}"
         )
+    if text in known_targets() and text != NATIVE:
+        return _from_file(folder("configs") / "targets" / f"{text}.toml", text, threads, vlen)
+    if text.endswith(".toml"):
+        return _from_file(Path(text), Path(text).stem, threads, vlen)
+    if vlen is not None:
+        raise UsageError(why=f"target {text} has no vector length to set", advice="leave --vlen out")
     if text == NATIVE:
         return _native(threads)
-    shipped = folder("configs") / "targets" / f"{text}.toml"
-    if text in known_targets():
-        return _from_file(shipped, text, threads)
-    if text.endswith(".toml"):
-        return _from_file(Path(text), Path(text).stem, threads)
+    if text.startswith("{"):
+        return _from_json(text, threads)
     raise _refuse(text, "there is no such target")
 
 
@@ -116,7 +132,7 @@ def recorded(key: str) -> Target:
     """The target of stored trials (`tpo.records.target_key`); another machine's caches are not known."""
     import tvm
 
-    config = json.loads(key)
+    config = {name: value for name, value in json.loads(key).items() if name != "measured-in"}
     here = _native(config.get("num-cores"))
     if {**json.loads(str(here.tvm)), "tag": ""} == {**config, "tag": ""}:
         return here
@@ -125,8 +141,8 @@ def recorded(key: str) -> Target:
 
 
 def require_runnable(target: Target) -> None:
-    """Refuse a target whose programs this machine cannot run."""
-    if not target.native:
+    """Refuse a target whose programs neither this machine nor an emulator on it can run."""
+    if not target.native and target.arch != EMULATED:
         raise NotRunnableError(target=target.name)
 
 
@@ -178,7 +194,26 @@ def _native(threads: int | None) -> Target:
     return Target(NATIVE, target, hardware, _host_compiler(), native=True)
 
 
-def _from_file(path: Path, name: str, threads: int | None) -> Target:
+def _from_json(text: str, threads: int | None) -> Target:
+    """A target of TVM's own, as its `Target.export()` writes it."""
+    import tvm
+
+    try:
+        config = json.loads(text)
+        cores = threads or int(config.get("num-cores", 1))
+        target = tvm.target.Target({**config, "num-cores": cores})
+    except (ValueError, TypeError, AttributeError, RuntimeError) as error:  # TVM's are RuntimeErrors
+        why = (str(error).strip().splitlines() or ["TVM does not take it"])[-1]
+        raise _refuse(text, f"it is no target of TVM's ({why})") from error
+    if str(target.kind) != "llvm":
+        raise _refuse(text, f"tpo compiles for targets of kind llvm, not {target.kind}")
+    hardware = Hardware.from_target(target)
+    foreign = f"{hardware.arch}-linux-gnu-{'gcc' if hardware.arch == EMULATED else 'g++'}"
+    compiler = _host_compiler() if hardware.arch == platform.machine() else foreign
+    return Target(hardware.name, target, hardware, compiler, native=False)
+
+
+def _from_file(path: Path, name: str, threads: int | None, vlen: int | None) -> Target:
     preset = _read(path)
     import tvm
     from tvm.target import codegen
@@ -192,8 +227,11 @@ def _from_file(path: Path, name: str, threads: int | None) -> Target:
         "mcpu": cpu.mcpu,
         "num-cores": threads or cpu.cores,
     }
-    if cpu.mattr:
-        config["mattr"] = cpu.mattr
+    vlen = _checked_vlen(vlen or cpu.vlen, cpu.triple)
+    if cpu.mattr or vlen:
+        config["mattr"] = [*cpu.mattr, *([f"+zvl{vlen}b"] if vlen else [])]
+    if cpu.mabi:
+        config["mabi"] = cpu.mabi
     target = tvm.target.Target(config)
     hardware = Hardware.from_target(target, preset.cache.caches(), name)
     same_arch = target_arch(target) == platform.machine()
@@ -201,6 +239,19 @@ def _from_file(path: Path, name: str, threads: int | None) -> Target:
     made = Target(name, target, hardware, compiler, native=False)
     runs_here = same_arch and not missing_features(required_features(made))
     return Target(name, target, hardware, compiler, native=runs_here)
+
+
+def _checked_vlen(vlen: int | None, triple: str) -> int | None:
+    """Bits of a vector register, which RISC-V leaves to whoever makes the chip."""
+    if vlen is None:
+        return None
+    if not triple.startswith("riscv"):
+        raise UsageError(why=f"a target for {triple} has no vector length to set", advice="leave --vlen out")
+    if vlen not in VLENS:
+        raise UsageError(
+            why=f"vector registers cannot have {vlen} bits", advice=f"give one of {', '.join(map(str, VLENS))}"
+        )
+    return vlen
 
 
 def _read(path: Path) -> _Preset:

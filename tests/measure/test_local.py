@@ -137,7 +137,7 @@ def test_closing_leaves_no_process_and_no_file() -> None:
     list(runner.measure([BuildInput(faults.workload(), faults.module(faults.double))]))
     pids = [worker.pid for worker in runner.workers]
     pids.append(psutil.Process(pids[0]).ppid())  # what they are forks of
-    folder = runner._folder
+    folder = runner._pool.folder
     assert all(psutil.pid_exists(pid) for pid in pids) and folder.is_dir()
     runner.close()
     assert not any(psutil.pid_exists(pid) for pid in pids)
@@ -184,7 +184,7 @@ def test_reference_values_do_not_depend_on_the_runner() -> None:
         with make(workers=1) as runner:
             work = matmul(8, 8, 8)
             list(runner.measure([BuildInput(work, work.module)]))
-            _, arrays = load(runner._folder / work.key)
+            _, arrays = load(runner._pool.folder / work.key)
             values.append(arrays)
     for one, other in zip(*values, strict=True):
         np.testing.assert_array_equal(one, other)

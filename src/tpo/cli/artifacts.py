@@ -25,13 +25,13 @@ def run(
     ] = None,
     threads: options.Threads = None,
 ) -> None:
-    """Run a library on arrays from .npy files."""
+    """Run a library on arrays from .npy files; one for RISC-V in QEMU."""
     from tpo.deploy.arrays import save_npz
-    from tpo.deploy.artifact import load
+    from tpo.deploy.standalone.emulated import load_or_emulate
 
     if result is not None and result.suffix != ".npz":
         raise UsageError(why=f"{result} does not end in .npz", advice="outputs are written as one .npz file")
-    with load(library, threads) as artifact:
+    with load_or_emulate(library, threads) as artifact:
         results = artifact.run(options.read_inputs(inputs))
     if result is not None:
         save_npz(result, results)
@@ -68,11 +68,11 @@ def verify(
     as_json: options.Json = False,
 ) -> None:
     """Compare a library with ONNX Runtime on random inputs and on yours; exit code 3 if they differ."""
-    from tpo.deploy.artifact import load
+    from tpo.deploy.standalone.emulated import load_or_emulate
     from tpo.deploy.verify import verify as compare
 
     given = options.read_inputs(inputs)
-    with load(library, threads) as artifact:
+    with load_or_emulate(library, threads) as artifact:
         chosen = options.read_seeds(seeds)
         report = compare(artifact, model, [given] if given else [], chosen, rtol, atol)
     if as_json:

@@ -11,7 +11,8 @@ import typer
 
 from tpo.cli import db_print, options, output
 from tpo.errors import UsageError
-from tpo.records.record import target_title
+from tpo.cli.units import unit_called
+from tpo.records.record import target_title, unit_of
 
 if TYPE_CHECKING:
     from tpo.records.store import Records
@@ -256,6 +257,7 @@ def _show_traces(records: Records, workloads: list[str], target: str | None, as_
         return
     for trial, text in zip(found, texts, strict=True):
         typer.echo(
-            f"# {trial.workload}, {target_title(trial.target)}, {db_print.milliseconds(trial.seconds)} ms"
+            f"# {trial.workload}, {target_title(trial.target)}, "
+            f"{unit_called(unit_of(trial.target)).with_label(trial.seconds)}"
         )
         typer.echo(text)

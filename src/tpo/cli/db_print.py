@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from tpo.cli import output
-from tpo.records.record import target_title
+from tpo.cli.units import MILLISECONDS, unit_called
+from tpo.records.record import SECONDS, target_title, unit_of
 
 if TYPE_CHECKING:
     from tpo.records.record import Group, Run, Trial, TrialCounts, WorkloadRow
@@ -53,7 +54,8 @@ def print_targets(groups: Sequence[Group], version: str) -> None:
 
 def print_workloads(groups: Sequence[Group]) -> None:
     """One line for each workload, target and TVM version."""
-    columns = ("workload", "key", "target", "TVM", "trials", "ok", "failed", "best ms")
+    shown = _Shown(group.target for group in groups)
+    columns = ("workload", "key", "target", "TVM", "trials", "ok", "failed", shown.title("best"))
     rows = [
         (
             group.name or NO_NAME,
@@ -63,22 +65,23 @@ def print_workloads(groups: Sequence[Group]) -> None:
             group.counts.total,
             group.counts.ok,
             failures(group.counts),
-            milliseconds(group.best),
+            shown(group.best, group.target),
         )
         for group in groups
     ]
-    _print_varying(columns, rows, right=("trials", "ok", "best ms"))
+    _print_varying(columns, rows, right=("trials", "ok", columns[-1]))
 
 
 def print_trials(row: WorkloadRow, trials: Sequence[Trial]) -> None:
     """The trials of one workload under its name."""
     counts = f"{row.counts.total} trials, {row.counts.ok} ok, failed: {failures(row.counts)}"
     typer.echo(f"{row.name or NO_NAME} {row.key}: {counts}")
-    columns = ("trial", "ms", "measured", "target", "TVM", "sketch", "candidate", "run", "message")
+    shown = _Shown(trial.target for trial in trials)
+    columns = ("trial", shown.title(), "measured", "target", "TVM", "sketch", "candidate", "run", "message")
     rows = [
         (
             trial.id,
-            milliseconds(trial.seconds),
+            shown(trial.seconds, trial.target),
             evidence(trial),
             target_title(trial.target),
             trial.tvm,
@@ -89,26 +92,27 @@ def print_trials(row: WorkloadRow, trials: Sequence[Trial]) -> None:
         )
         for trial in trials
     ]
-    _print_varying(columns, rows, right=("trial", "ms"))
+    _print_varying(columns, rows, right=("trial", columns[1]))
 
 
 def print_best(leaders: Sequence[tuple[WorkloadRow, Trial]]) -> None:
     """One line for each best trial."""
-    columns = ("workload", "key", "target", "ms", "GFLOP/s", "measured", "trial", "sketch")
+    shown = _Shown(trial.target for _, trial in leaders)
+    columns = ("workload", "key", "target", shown.title(), "GFLOP/s", "measured", "trial", "sketch")
     rows = [
         (
             row.name or NO_NAME,
             row.key,
             target_title(trial.target),
-            milliseconds(trial.seconds),
-            f"{row.flops / trial.seconds / 1e9:.1f}" if row.flops and trial.seconds else "",
+            shown(trial.seconds, trial.target),
+            _gflops(row, trial),
             evidence(trial),
             trial.id,
             trial.sketch,
         )
         for row, trial in leaders
     ]
-    _print_varying(columns, rows, right=("ms", "GFLOP/s", "trial"))
+    _print_varying(columns, rows, right=(columns[3], "GFLOP/s", "trial"))
 
 
 def _print_varying(columns: Sequence[str], rows: Sequence[Sequence[object]], right: Sequence[str]) -> None:
@@ -123,13 +127,34 @@ def _print_varying(columns: Sequence[str], rows: Sequence[Sequence[object]], rig
     )
 
 
-def milliseconds(seconds: float | None) -> str:
-    """A time in a table.
+class _Shown:
+    """How measurements of some targets are shown in one column: by one unit in its title, or each by its own.
 
-    >>> milliseconds(0.00123456), milliseconds(None)
-    ('1.235', '')
+    >>> plain, mixed = _Shown(["{}"]), _Shown(["{}", '{"measured-in": "cycles"}'])
+    >>> plain.title("best"), plain(0.00123456, "{}"), plain(None, "{}")
+    ('best ms', '1.235', '')
+    >>> mixed.title("best"), mixed(5e6, '{"measured-in": "cycles"}'), mixed(0.001, "{}")
+    ('best', '5000 kcycles', '1 ms')
     """
-    return "" if seconds is None else f"{seconds * 1e3:.4g}"
+
+    def __init__(self, targets: Iterable[str]) -> None:
+        units = {unit_called(unit_of(target)) for target in targets} or {MILLISECONDS}
+        self._common = units.pop() if len(units) == 1 else None
+
+    def title(self, what: str = "") -> str:
+        label = self._common.label if self._common else "" if what else "measured as"
+        return f"{what} {label}".strip()
+
+    def __call__(self, value: float | None, target: str) -> str:
+        if value is None:
+            return ""
+        unit = unit_called(unit_of(target))
+        return f"{value * unit.scale:.4g}" + ("" if self._common else f" {unit.label}")
+
+
+def _gflops(row: WorkloadRow, trial: Trial) -> str:
+    known = row.flops and trial.seconds and unit_of(trial.target) == SECONDS
+    return f"{row.flops / trial.seconds / 1e9:.1f}" if known and trial.seconds else ""
 
 
 def evidence(trial: Trial) -> str:

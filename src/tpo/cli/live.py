@@ -17,9 +17,9 @@ from tpo.cli.progress import (
     duration,
     failures,
     headline,
-    milliseconds,
     speed_up,
 )
+from tpo.cli.units import Unit
 from tpo.tuning import events
 from tpo.tuning.events import Event
 
@@ -31,9 +31,11 @@ WIDE = 116
 # Lines around the table: title, headings, and below it a space, two lines of totals and the cursor's.
 AROUND = 6
 GAP = 2
-NUMBERS = {"calls": 5, "default ms": 10, "best ms": 7, "speed-up": 8, "trials": 6, "failed": 6}
+# Columns with the width of their numbers; those that are measured are titled with their unit.
+NUMBERS = {"calls": 5, "default": 7, "best": 7, "speed-up": 8, "trials": 6, "failed": 6}
+MEASURED = ("default", "best")
 # What a narrow terminal does without, first to last, until a name has this much room.
-DISPENSABLE = ("calls", "failed", "default ms", "trials")
+DISPENSABLE = ("calls", "failed", "default", "trials")
 NAME = 20
 
 
@@ -98,7 +100,7 @@ class LiveDisplay(Display):
     def _table(self, rows: list[Row]) -> Table:
         # Widths are ours to choose: rich would rather squeeze numbers than long names.
         width = self._console.width
-        numbers = dict(NUMBERS)
+        numbers = {heading: max(wide, len(self._titled(heading))) for heading, wide in NUMBERS.items()}
         for heading in DISPENSABLE:
             if _room(width, numbers) < NAME:
                 del numbers[heading]
@@ -113,14 +115,17 @@ class LiveDisplay(Display):
             widest = max(len(short_shape(row.info.shape)) for row in self._progress.rows.values())
             table.add_column("shape", no_wrap=True, overflow="ellipsis", width=min(widest, shapes))
         for heading, wide in numbers.items():
-            table.add_column(heading, justify="right", no_wrap=True, width=wide)
+            table.add_column(self._titled(heading), justify="right", no_wrap=True, width=wide)
         for row in rows:
             active = row.info.name == self._progress.active
             cells = [Text(f"{'>' if active else ' '} {shorten(_name(row), names - 2)}")]
             cells += [Text(short_shape(row.info.shape), style="dim")] if shapes else []
-            cells += [_number(row, heading) for heading in numbers]
+            cells += [_number(row, heading, self._progress.unit) for heading in numbers]
             table.add_row(*cells, style="bold" if active else "")
         return table
+
+    def _titled(self, heading: str) -> str:
+        return f"{heading} {self._progress.unit.label}" if heading in MEASURED else heading
 
     def _totals(self) -> list[Text]:
         progress = self._progress
@@ -128,8 +133,8 @@ class LiveDisplay(Display):
         if progress.model is None:
             model.append("not known yet", style="dim")
         else:
-            before = f"{milliseconds(progress.default_model)} -> " if progress.default_model else ""
-            model.append(f"{before}{milliseconds(progress.model)} ms", style="bold")
+            before = f"{progress.unit(progress.default_model)} -> " if progress.default_model else ""
+            model.append(f"{before}{progress.unit.with_label(progress.model)}", style="bold")
             model.append(
                 f", {speed_up(progress.default_model, progress.model)} (estimated)" if before else ""
             )
@@ -153,14 +158,14 @@ def _room(width: int, numbers: dict[str, int]) -> int:
     return width - sum(numbers.values()) - GAP * (len(numbers) + 1)
 
 
-def _number(row: Row, heading: str) -> Text:
+def _number(row: Row, heading: str, unit: Unit) -> Text:
     match heading:
         case "calls":
             return Text(str(row.info.weight))
-        case "default ms":
-            return Text(milliseconds(row.default))
-        case "best ms":
-            return Text(milliseconds(row.best))
+        case "default":
+            return Text(unit(row.default))
+        case "best":
+            return Text(unit(row.best))
         case "speed-up":
             faster = row.default and row.best and row.best < row.default
             return Text(speed_up(row.default, row.best), style="green" if faster else "")

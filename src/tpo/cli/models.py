@@ -59,9 +59,10 @@ def compile_(
         ),
     ] = None,
     target: Annotated[
-        str, typer.Option("--target", help="`native`, a preset such as x86-64-v3, or a .toml file.")
+        str, typer.Option("--target", help="`native`, a preset such as riscv, or a .toml file.")
     ] = "native",
     threads: options.Threads = None,
+    vlen: options.Vlen = None,
     shape: options.Shapes = None,
     bucket: options.Bucket = None,
     db: Annotated[
@@ -81,7 +82,7 @@ def compile_(
 
     library = result or Path(f"{model.stem or 'model'}.so")
     check_output(library)
-    resolved = resolve(target, threads)
+    resolved = resolve(target, threads, vlen)
     loaded = options.load_model(model, shape, bucket)
     with nullcontext() if db is None else Records.open(db, create=False) as records:
         manifest = compile_model(loaded, library, resolved, threads, verify, records, output.note)
@@ -98,11 +99,27 @@ def compile_(
         ("target", f"{manifest.target.name}, {manifest.threads} threads"),
         ("functions", f"{sum(f.tuned for f in manifest.functions)} of {len(manifest.functions)} tuned"),
         *_sizes(manifest),
+        *_memory(manifest, library),
         ("inputs", " ".join(map(str, manifest.inputs))),
         ("outputs", " ".join(map(str, manifest.outputs))),
         ("numeric error", error),
     ]
     output.print_table(("", ""), rows)
+
+
+def _memory(manifest: Manifest, library: Path) -> list[tuple[str, str]]:
+    """What a standalone library takes, and what runs it; nothing for any other."""
+    if manifest.memory is None:
+        return []
+    from tpo.deploy.standalone.build import RUNNER
+
+    memory = manifest.memory
+    return [
+        ("code", output.size(memory.code)),
+        ("weights", output.size(memory.constants)),
+        ("workspace", output.size(memory.workspace)),
+        ("runner", f"{library.with_name(RUNNER)}, to be copied to the board with the library"),
+    ]
 
 
 def _sizes(manifest: Manifest) -> list[tuple[str, str]]:

@@ -30,6 +30,12 @@ Bucket = Annotated[
 Threads = Annotated[
     int | None, typer.Option("--threads", metavar="N", help="Threads to run on.", show_default=False)
 ]
+Vlen = Annotated[
+    int | None,
+    typer.Option(
+        "--vlen", metavar="BITS", help="Of a vector register, for --target riscv: 128 to 1024.", show_default=False
+    ),
+]
 Inputs = Annotated[
     list[str] | None,
     typer.Option("--input", metavar="NAME=FILE.npy", help="An input array; repeat it for every input."),

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tpo.cli.units import MILLISECONDS, unit_called
 from tpo.tuning import events
 from tpo.tuning.events import Event, TaskInfo
 
@@ -47,6 +48,7 @@ class Progress:
         self.failures: Counter[str] = Counter()
         self.model: float | None = None
         self.default_model: float | None = None
+        self.unit = MILLISECONDS
         self._synchronise(0.0)
 
     def __call__(self, event: Event) -> None:
@@ -78,6 +80,7 @@ class Progress:
 
     def _start(self, event: events.RunStarted) -> None:
         self.started = event
+        self.unit = unit_called(event.unit)
         self.done = event.resumed_trials
         self.failures = Counter(event.failures)
         rows = [
@@ -165,18 +168,18 @@ class PlainDisplay(Display):
                 self._write(f"warning: {event.message}")
 
     def _line(self, event: events.BatchDone) -> str:
-        row = self._progress.rows[event.task]
+        row, unit = self._progress.rows[event.task], self._progress.unit
         text = f"[{budget(self._progress)}] {event.task}: "
         if event.best_seconds is None:
             text += "nothing that works yet"
         else:
-            text += f"{milliseconds(event.best_seconds)} ms"
+            text += unit.with_label(event.best_seconds)
         if event.default_seconds is not None:
-            text += f" (default {milliseconds(event.default_seconds)} ms"
+            text += f" (default {unit.with_label(event.default_seconds)}"
             text += f", {speed_up(event.default_seconds, event.best_seconds)})" if event.best_seconds else ")"
         text += f", {event.trials} trials, {row.failed} failed"
         if event.model_seconds is not None:
-            text += f"; model {milliseconds(event.model_seconds)} ms"
+            text += f"; model {unit.with_label(event.model_seconds)}"
             if event.default_model_seconds is not None:
                 text += f" ({speed_up(event.default_model_seconds, event.model_seconds)})"
         return text
@@ -208,19 +211,6 @@ def failures(counts: Mapping[str, int]) -> str:
     '12 build-error, 1 crash'
     """
     return ", ".join(f"{count} {kind}" for kind, count in Counter(counts).most_common())
-
-
-def milliseconds(seconds: float | None) -> str:
-    """A time to the digits that matter.
-
-    >>> [milliseconds(seconds) for seconds in (None, 0.00000123, 0.000512, 0.0734, 1.5)]
-    ['-', '0.0012', '0.512', '73.40', '1500.0']
-    """
-    if seconds is None:
-        return "-"
-    value = seconds * 1e3
-    digits = 1 if value >= 100 else 2 if value >= 10 else 3 if value >= 0.1 else 4
-    return f"{value:.{digits}f}"
 
 
 def speed_up(before: float | None, after: float | None) -> str:

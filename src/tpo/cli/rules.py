@@ -57,6 +57,7 @@ def space(
         str, typer.Option("--target", help="`native`, a preset such as x86-64-v3, or a .toml file.")
     ] = "native",
     threads: options.Threads = None,
+    vlen: options.Vlen = None,
     shape: options.Shapes = None,
     rules: RuleFiles = None,
     sketch: Annotated[
@@ -75,7 +76,7 @@ def space(
     from tpo.tasks import extract_tasks
     from tpo.workload import Workload
 
-    resolved = resolve(target, threads)
+    resolved = resolve(target, threads, vlen)
     loaded = tpo.load_onnx(model, parse_shapes(shape or []))
     known = {found.name: found for found in extract_tasks(loaded)}
     if task not in known:

@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 def tune(
     model: options.ModelFile,
     target: Annotated[
-        str, typer.Option("--target", help="`native`, a preset such as x86-64-v3, or a .toml file.")
+        str, typer.Option("--target", help="`native`, a preset such as riscv, or a .toml file.")
     ] = "native",
     trials: Annotated[
         int | None, typer.Option("--trials", metavar="N", help="Measure at most this many candidates.")
@@ -75,6 +75,11 @@ def tune(
         int | None, typer.Option("--seed", metavar="N", help="Start of all random numbers (default: 0).")
     ] = None,
     threads: options.Threads = None,
+    vlen: options.Vlen = None,
+    board: Annotated[
+        str | None,
+        typer.Option("--board", metavar="HOST", help="Measure on this RISC-V machine, by ssh; else in QEMU."),
+    ] = None,
     shape: options.Shapes = None,
     bucket: options.Bucket = None,
 ) -> None:
@@ -89,6 +94,7 @@ def tune(
         "rules": rules or None,
         "seed": seed,
         "threads": threads,
+        "measure.board": board,
     }
     settings = load_config(config, overrides, assignments=assignments or ())
     name = model.stem or "model"
@@ -99,10 +105,11 @@ def tune(
     check(store, create=True, writable=True)
     if log is not None:
         _check_log(log, model, store, config)
-    resolved = resolve(target, settings.threads)
+    resolved = resolve(target, settings.threads, vlen)
     require_runnable(resolved)
     where = [
         *_words("--target", None if target == "native" else target),
+        *_words("--vlen", vlen),
         *_words("--shape", *(shape or ())),
         *_words("--bucket", bucket),
     ]
@@ -118,6 +125,7 @@ def tune(
         *_words("--json", log),
         *_words("--seed", seed),
         *_words("--threads", threads),
+        *_words("--board", board),
         "--resume",
     ]
     loaded = _load(model, shape, bucket, settings)
@@ -170,14 +178,17 @@ def _display() -> Display:
 
 
 def _print_result(result: RunFinished) -> None:
-    from tpo.cli.progress import counted, duration, failures, milliseconds, speed_up
+    from tpo.cli.progress import counted, duration, failures, speed_up
+    from tpo.cli.units import unit_called
+
+    unit = unit_called(result.unit)
 
     rows = [
         (
             task.name,
             task.weight,
-            milliseconds(task.default_seconds),
-            milliseconds(task.best_seconds),
+            unit(task.default_seconds),
+            unit(task.best_seconds),
             speed_up(task.default_seconds, task.best_seconds),
             f"{task.share:.1%}",
             task.trials,
@@ -185,13 +196,13 @@ def _print_result(result: RunFinished) -> None:
         )
         for task in result.tasks
     ]
-    columns = ("task", "calls", "default ms", "best ms", "speed-up", "share", "trials", "failed")
+    columns = ("task", "calls", f"default {unit.label}", f"best {unit.label}", "speed-up", "share", "trials", "failed")
     output.print_table(columns, rows, right=columns[1:])
     total = sum(result.failures.values())
     failed = f", {total} failed ({failures(result.failures)})" if total else ""
     output.note(
         f"{result.status}: {counted(result.trials, 'trial')}{failed} in {duration(result.elapsed)}; "
-        f"model {milliseconds(result.default_model_seconds)} -> {milliseconds(result.model_seconds)} ms, "
+        f"model {unit(result.default_model_seconds)} -> {unit.with_label(result.model_seconds)}, "
         f"{speed_up(result.default_model_seconds, result.model_seconds)} (estimated)"
     )
 

@@ -18,11 +18,13 @@ from tpo import targets, vector_math
 from tpo.deploy import manifest as manifests
 from tpo.deploy.artifact import load
 from tpo.deploy.folding import fold_calls
-from tpo.deploy.manifest import Bucket, Function, Manifest, ModelSource, TargetInfo, Tensor, Versions
+from tpo.deploy.manifest import Bucket, Function, Manifest, Memory, ModelSource, TargetInfo, Tensor, Versions
 from tpo.deploy.sizes import Sizes
+from tpo.deploy.standalone import build as standalone
+from tpo.deploy.standalone.emulated import Emulated
 from tpo.deploy.tuned import Tuned, tuned_functions
 from tpo.deploy.verify import verify as verify_artifact
-from tpo.errors import CompileError, OutputError, ToolMissingError
+from tpo.errors import CompileError, OutputError, ToolMissingError, UsageError
 from tpo.frontend.model import Model, TensorSpec
 from tpo.hardware import Hardware
 from tpo.records import Records
@@ -33,6 +35,7 @@ from tpo.tasks import count_calls, describe, operators_of
 T = relax.transform
 # TVM's name for a function whose weights now arrive in the layout its schedule wants.
 PACKED = "_prepacked"
+EMULATED_SEEDS = (0,)  # of inputs that are tried in an emulator, which takes its time
 
 Progress = Callable[[str], None]
 
@@ -44,6 +47,7 @@ def compile(  # noqa: A001 (tpo.compile is the name users look for)
     threads: int | None = None,
     verify: bool = True,
     records: Records | str | Path | None = None,
+    vlen: int | None = None,
 ) -> Manifest:
     """Compile a model, or an ONNX file, into a shared library with a manifest beside it.
 
@@ -55,7 +59,7 @@ def compile(  # noqa: A001 (tpo.compile is the name users look for)
         from tpo.frontend.load import load_onnx
 
         model = load_onnx(model)
-    resolved = targets.resolve(target, threads)
+    resolved = targets.resolve(target, threads, vlen)
     if isinstance(records, (str, Path)):
         with Records.open(records, create=False) as opened:
             return compile_model(model, Path(output), resolved, threads, verify, opened)
@@ -74,6 +78,9 @@ def compile_model(
     """`compile` for a resolved target; `progress` is told what is being done."""
     check_output(output)
     check_compiler(target)
+    if target.standalone and model.entries:
+        why = "a standalone library has one size"
+        raise UsageError(why=why, advice="compile one for every size, with --shape")
     tuned = Tuned()
     if records is not None:
         tuned = tuned_functions(model.module, records, target, threads or target.hardware.cores, progress)
@@ -85,10 +92,18 @@ def compile_model(
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as folder:
         library = Path(folder) / output.name
         progress(f"building {len(functions)} functions")
-        build(module, target, library, model.name)
-        manifest = make_manifest(model, target, functions, library, threads or target.hardware.cores)
+        memory = None
+        if target.standalone:
+            interface = (tuple(map(_tensor, model.inputs)), tuple(map(_tensor, model.outputs)))
+            memory = standalone.build(module, target, library, model.name, *interface)
+        else:
+            build(module, target, library, model.name)
+        manifest = make_manifest(model, target, functions, library, threads or target.hardware.cores, memory)
         manifests.write(manifest, library)
-        if verify and target.native:
+        if verify and target.standalone:
+            manifest = _emulated(manifest, library, model, output, progress)
+            manifests.write(manifest, library)
+        elif verify and target.native:
             progress("comparing with ONNX Runtime")
             manifest = _checked(manifest, library, model, output)
             if model.entries:
@@ -97,6 +112,8 @@ def compile_model(
         try:
             for path in (library, manifests.manifest_path(library)):
                 path.replace(output.with_name(path.name))
+            if target.standalone:
+                shutil.copy2(standalone.runner(), output.with_name(standalone.RUNNER))
         except OSError as error:
             raise OutputError(path=output, why=error.strerror) from error
     return manifest
@@ -150,8 +167,8 @@ def check_output(output: Path) -> None:
 def check_compiler(target: Target) -> None:
     """Refuse a target whose linker is not installed before any work is done."""
     if shutil.which(target.compiler) is None:
-        triple, _, _ = target.compiler.rpartition("-g++")
-        package = f"g++-{triple}" if triple else "g++"
+        triple, _, name = target.compiler.rpartition("-")
+        package = f"{name}-{triple}" if triple else name
         raise ToolMissingError(
             tool=target.compiler, purpose="link the library", command=f"apt-get install {package}"
         )
@@ -179,7 +196,12 @@ def _functions(
 
 
 def make_manifest(
-    model: Model, target: Target, functions: tuple[Function, ...], library: Path, threads: int
+    model: Model,
+    target: Target,
+    functions: tuple[Function, ...],
+    library: Path,
+    threads: int,
+    memory: Memory | None = None,
 ) -> Manifest:
     """What is known of a library that was built."""
     return Manifest(
@@ -209,6 +231,7 @@ def make_manifest(
             )
             for entry in model.entries
         ),
+        memory=memory,
     )
 
 
@@ -221,6 +244,21 @@ def _checked(manifest: Manifest, library: Path, model: Model, output: Path) -> M
     with load(library) as artifact:
         # A model for several sizes is compared with the file, which takes them all.
         report = verify_artifact(artifact, model.path if model.entries else model.source)
+    replace(report, library=str(output)).require()
+    return manifest.model_copy(update={"numeric_check": report.numeric_check()})
+
+
+def _emulated(
+    manifest: Manifest, library: Path, model: Model, output: Path, progress: Progress
+) -> Manifest:
+    """The manifest with what was found by comparing in an emulator, if there is one."""
+    try:
+        artifact = Emulated(library, manifest)
+    except ToolMissingError as error:
+        progress(f"not compared with ONNX Runtime: {error}")
+        return manifest
+    progress("comparing with ONNX Runtime, in QEMU")
+    report = verify_artifact(artifact, model.source, seeds=EMULATED_SEEDS)
     replace(report, library=str(output)).require()
     return manifest.model_copy(update={"numeric_check": report.numeric_check()})
 

@@ -98,11 +98,19 @@ class Bucket(_Part):
     outputs: tuple[Tensor, ...]
 
 
+class Memory(_Part):
+    """What a standalone library needs, in bytes: instructions, weights, and room for what is in between."""
+
+    code: int
+    constants: int
+    workspace: int
+
+
 class Manifest(_Part):
     """Everything known about a compiled library.
 
     A library for several sizes of a `dimension` has `buckets`; inputs and outputs are then those of the
-    largest. `padded` says that shorter inputs, filled up with zeros, were shown to give the same results.
+    largest. A standalone library, which needs no TVM, says how much `memory` it takes. `padded` says that shorter inputs, filled up with zeros, were shown to give the same results.
     """
 
     schema_version: Literal[1, 2] = 2
@@ -119,6 +127,7 @@ class Manifest(_Part):
     dimension: str = ""
     buckets: tuple[Bucket, ...] = ()
     padded: bool = False
+    memory: Memory | None = None
 
 
 def now() -> datetime:

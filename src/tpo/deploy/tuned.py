@@ -12,6 +12,7 @@ from tvm import tirx
 
 from tpo.measure import BuildInput, LocalRunner, MeasureOptions
 from tpo.records import Records, Trial, target_key
+from tpo.records.record import CYCLES
 from tpo.records.replay import replay
 from tpo.targets import Target
 from tpo.workload import Workload, in_place_of
@@ -34,7 +35,8 @@ def tuned_functions(module: Any, records: Records, target: Target, threads: int,
     A schedule is used only if its record was made for this target by this version of TVM, for exactly
     this function, and if it computes what the unscheduled function does.
     """
-    key = target_key(target.tvm)
+    # What a board has measured is worth more than what was modelled.
+    keys = [target_key(target.tvm), *([target_key(target.tvm, CYCLES)] if target.standalone else [])]
     candidates: dict[str, tuple[Trial, BuildInput]] = {}
     notes: list[str] = []
     elsewhere: Counter[str] = Counter()
@@ -43,9 +45,9 @@ def tuned_functions(module: Any, records: Records, target: Target, threads: int,
         if not isinstance(func, tirx.PrimFunc):
             continue
         workload = Workload.of(func)
-        best = records.best(workload.key, key)
+        best = next((found for key in keys if (found := records.best(workload.key, key)) is not None), None)
         if best is None:
-            elsewhere.update(records.others(workload.key, key))
+            elsewhere.update(records.others(workload.key, keys[-1]))
         elif not records.workload(workload.key).same_as(workload):
             notes.append(f"{var.name_hint}: the stored function of that name is another one; not applied")
         else:

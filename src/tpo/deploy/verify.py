@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from tpo.deploy.artifact import HASH_AT_LOAD_BYTES, Artifact, checked_manifest
+from tpo.deploy.artifact import HASH_AT_LOAD_BYTES, checked_manifest
 from tpo.deploy.inputs import Array, bind
-from tpo.deploy.manifest import NumericCheck
+from tpo.deploy.manifest import Manifest, NumericCheck, Tensor
 from tpo.deploy.reference import NAME, Reference, random_inputs
 from tpo.deploy.tolerance import Tolerance, tolerance_for
 from tpo.errors import MismatchError, UsageError
@@ -101,8 +101,23 @@ class VerifyReport:
             raise MismatchError(path=self.library, reference=self.reference, why=why)
 
 
+class Runnable(Protocol):
+    """What can be verified: an artifact, or a library in an emulator."""
+
+    path: Path
+    manifest: Manifest
+    threads: int
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]: ...  # noqa: D102
+    @property
+    def outputs(self) -> tuple[Tensor, ...]: ...  # noqa: D102
+    def tried_inputs(self) -> list[tuple[Tensor, ...]]: ...  # noqa: D102
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Array]: ...  # noqa: D102
+
+
 def verify(
-    artifact: Artifact,
+    artifact: Runnable,
     model: str | Path | onnx.ModelProto,
     inputs: Sequence[Mapping[str, Array]] = (),
     seeds: Sequence[int] = SEEDS,
@@ -141,7 +156,7 @@ def verify(
     )
 
 
-def _checked(artifact: Artifact, given: Mapping[str, Array]) -> dict[str, Array]:
+def _checked(artifact: Runnable, given: Mapping[str, Array]) -> dict[str, Array]:
     """The user's inputs, right for the library; of one for several sizes only running it can tell."""
     if artifact.manifest.buckets:
         return dict(given)
@@ -188,7 +203,7 @@ def _compare_float(got: Array, expected: Array, tolerance: Tolerance) -> tuple[A
     return np.where(differs, np.inf, error), bad
 
 
-def _check_same_interface(artifact: Artifact, reference: Reference) -> None:
+def _check_same_interface(artifact: Runnable, reference: Reference) -> None:
     """A model with other inputs or outputs is another model, not a wrong one."""
     for what, ours, theirs in (
         ("inputs", [spec.name for spec in artifact.inputs], reference.inputs),

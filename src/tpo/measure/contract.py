@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from types import TracebackType
 from typing import Any
@@ -45,9 +45,10 @@ class Measurement:
     """What became of one candidate.
 
     `seconds` is its time, corrected for the machine's drift, and `samples` the uncorrected times behind
-    it; a candidate that was `cut_short`, because it is far slower than the best, has a rough time.
+    it (in the unit of the runner's capabilities: modelled cycles where there is no machine); a candidate that was `cut_short`, because it is far slower than the best, has a rough time.
     `drift` is how much slower than ever before the machine was (1.1: by a tenth). `error` is
-    the largest difference from the reference, relative to its largest value.
+    the largest difference from the reference, relative to its largest value. `counters` are what an emulator
+    has counted, by name.
     """
 
     seconds: float | None
@@ -59,6 +60,7 @@ class Measurement:
     error: float | None = None
     build_seconds: float = 0.0
     run_seconds: float = 0.0
+    counters: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:

@@ -27,13 +27,13 @@ class Kernel:
         self.split = split
         self.key = key
         self._target = target
-        self._library = self._build(split.kernel)
+        self._library = compiled(split.kernel, target)
         # Looking the function up is what makes LLVM generate the code.
         self.function = self._library[packing.KERNEL]
 
     def pack(self, weights: list[data.Array]) -> list[data.Array]:
         """Its weights in the layout it wants."""
-        return packing.pack(self.split, weights, lambda func: self._build(func)[packing.KERNEL])
+        return pack(self.split, weights, self._target)
 
     def evaluator(self, arguments: list[Any], surroundings: Surroundings) -> Run:
         """Samples of calls with these arguments, on cold caches and with readings around each."""
@@ -49,10 +49,17 @@ class Kernel:
 
         return run
 
-    def _build(self, func: Any) -> Any:
-        module = tvm.IRModule({packing.KERNEL: func.with_attr("global_symbol", packing.KERNEL)})
-        with tvm.transform.PassContext(config=_LEAN):
-            return tvm.tirx.build(module, self._target)
+
+def compiled(func: Any, target: Any) -> Any:
+    """A module with one function, for whatever machine."""
+    module = tvm.IRModule({packing.KERNEL: func.with_attr("global_symbol", packing.KERNEL)})
+    with tvm.transform.PassContext(config=_LEAN):
+        return tvm.tirx.build(module, target)
+
+
+def pack(split: packing.SplitKernel, weights: list[data.Array], target: Any) -> list[data.Array]:
+    """Weights in the layout a kernel wants; `target` is what runs in this process."""
+    return packing.pack(split, weights, lambda func: compiled(func, target)[packing.KERNEL])
 
 
 class Surroundings:

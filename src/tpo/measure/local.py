@@ -8,10 +8,6 @@ down is one failed measurement; what that worker had built and not yet timed is 
 from __future__ import annotations
 
 import math
-import os
-import shutil
-import tempfile
-import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,20 +16,17 @@ from typing import Any
 
 import tvm
 
-from tpo.hardware import available_cores
-from tpo.measure.contract import BuildInput, Capabilities, Failure, Measurement, Runner
+from tpo.measure.contract import BuildInput, Capabilities, Measurement, Runner
 from tpo.measure.dispatch import Done, Job, ask, dispatch
+from tpo.measure.pool import WorkerPool, build_failure
 from tpo.measure.process import WorkerProcess
-from tpo.measure.protocol import Build, Compare, Outcome, Reference, Time, WorkerOptions
-from tpo.measure.template import Template
+from tpo.measure.protocol import Build, Compare, Outcome, Time, WorkerOptions
 from tpo.measure.timing import Timing
 
 # Candidates built before they are timed: enough to keep all workers busy, few enough to lose.
 _BUILT_PER_WORKER = 8
 # A candidate that needs a thousand times as long as the best, and some time to get ready, is given up.
 _HOPELESS_PATIENCE, _GETTING_READY = 1000, 5.0
-# A reference is an unscheduled function: it may take a hundred times longer than what is timed.
-_REFERENCE_PATIENCE = 30
 
 
 @dataclass(frozen=True)
@@ -77,25 +70,21 @@ class LocalRunner(Runner):
 
     def __init__(self, target: Any, options: MeasureOptions) -> None:
         self._options = options
-        self._folder = Path(tempfile.mkdtemp(prefix="tpo-measure-"))
-        settings = WorkerOptions(
-            target=str(target),
-            threads=options.threads,
-            between_bytes=int(options.between_mb * 2**20),
-            memory_bytes=int(options.memory_gb * 2**30),
-            confidence=options.confidence,
-            hopeless=options.hopeless,
-            folder=self._folder,
-        )
-        self._template = Template(options.threads)
-        count = options.workers or available_cores()
-        self._workers = [WorkerProcess(settings, self._template) for _ in range(count)]
-        self._problems: dict[str, str] = {}  # of references, by workload key; "" when there is none
+
+        def settings(folder: Path) -> WorkerOptions:
+            return WorkerOptions(
+                target=str(target),
+                threads=options.threads,
+                between_bytes=int(options.between_mb * 2**20),
+                memory_bytes=int(options.memory_gb * 2**30),
+                confidence=options.confidence,
+                hopeless=options.hopeless,
+                folder=folder,
+            )
+
+        self._pool = WorkerPool(settings, options.workers, options.recycle, options.worker_mb)
+        self._workers = self._pool.workers
         self._last_number = 0
-        self._finish = weakref.finalize(
-            self, _clean_up, self._template, self._workers, self._folder, os.getpid()
-        )
-        self._replace_worn_out()  # they get ready while others think about what to measure
 
     @property
     def capabilities(self) -> Capabilities:
@@ -112,7 +101,7 @@ class LocalRunner(Runner):
     ) -> Iterator[tuple[int, Measurement]]:
         """Build and time every input; see `Runner.measure`."""
         times = dict(best or {})
-        unusable = dict(self._prepare(inputs))
+        unusable = dict(self._pool.prepare(inputs, self._options.run_timeout))
         yield from unusable.items()
         waiting = deque(k for k in range(len(inputs)) if k not in unusable)
         while waiting:
@@ -151,36 +140,20 @@ class LocalRunner(Runner):
 
     def close(self) -> None:
         """Kill the workers and remove the reference data."""
-        self._finish()
-
-    def _prepare(self, inputs: Sequence[BuildInput]) -> Iterator[tuple[int, Measurement]]:
-        """Start workers, compute references that are missing; inputs that cannot have one fail."""
-        self._replace_worn_out()
-        new = {i.workload.key: i.workload for i in inputs if i.workload.key not in self._problems}
-        queue = deque(Job(key, Reference(key, workload.to_json())) for key, workload in new.items())
-        timeout = self._options.run_timeout * _REFERENCE_PATIENCE
-        for done in dispatch(dict.fromkeys(self._workers, queue), timeout):
-            outcome = done.outcomes[0]
-            self._problems[done.tag] = outcome.message if outcome.failure is not None else ""
-        for position, item in enumerate(inputs):
-            problem = self._problems[item.workload.key]
-            if problem:
-                text = f"the unscheduled function itself fails: {problem}"
-                yield position, Measurement.failed(Failure.RUN_ERROR, text)
+        self._pool.close()
 
     def _build(self, inputs: Mapping[int, BuildInput]) -> Iterator[tuple[int, _Built | Measurement]]:
         """Build on all workers at once."""
-        self._replace_worn_out()
         queue = deque(self._build_job(position, item) for position, item in inputs.items())
-        for done in dispatch(dict.fromkeys(self._workers, queue), self._options.build_timeout):
+        for done in self._pool.do(queue, self._options.build_timeout):
             yield done.tag, self._built(done)
 
     def _compare_some(self, groups: Sequence[Sequence[BuildInput]]) -> list[list[Measurement] | None]:
         """One group per worker: all built at once, then timed one group after the other."""
         flat = [item for group in groups for item in group]
-        if dict(self._prepare(flat)):
+        if dict(self._pool.prepare(flat, self._options.run_timeout)):
             return [None] * len(groups)
-        self._replace_worn_out()
+        self._pool.renew()
         queues = {
             worker: deque(self._build_job((g, p), item) for p, item in enumerate(group))
             for worker, (g, group) in zip(self._workers, enumerate(groups), strict=False)
@@ -212,10 +185,8 @@ class LocalRunner(Runner):
         return Job(tag, Build(self._last_number, item.workload.key, str(tvm.ir.save_json(item.module))))
 
     def _built(self, done: Done) -> _Built | Measurement:
-        outcome = done.outcomes[0]
-        if outcome.failure is not None:
-            failure = Failure.BUILD_TIMEOUT if outcome.failure is Failure.RUN_TIMEOUT else outcome.failure
-            return Measurement.failed(failure, f"while building: {outcome.message}", done.seconds)
+        if done.outcomes[0].failure is not None:
+            return build_failure(done)
         done.worker.builds += 1
         return _Built(done.tag, done.number, done.worker, done.worker.generation, done.seconds)
 
@@ -223,16 +194,6 @@ class LocalRunner(Runner):
         job = Job(item.position, Time(item.number, best))
         done = ask(item.worker, job, patience(self._options.run_timeout, best))
         return _measurement(done.outcomes[0], item.build_seconds, done.seconds)
-
-    def _replace_worn_out(self) -> None:
-        """Stop workers that have built enough or grown too large, and start all that are missing."""
-        for worker in self._workers:
-            worn_out = worker.builds >= self._options.recycle
-            if worker.alive and (worn_out or worker.resident_bytes > self._options.worker_mb * 2**20):
-                worker.stop()
-        for worker in self._workers:
-            if not worker.alive:
-                worker.start()
 
 
 def patience(run_timeout: float, best: float) -> float:
@@ -259,11 +220,3 @@ def _measurement(outcome: Outcome, build_seconds: float, run_seconds: float) -> 
         run_seconds=run_seconds,
     )
 
-
-def _clean_up(template: Template, workers: list[WorkerProcess], folder: Path, owner: int) -> None:
-    # A forked child inherits the runner, and must not kill the workers of its parent.
-    if os.getpid() == owner:
-        for worker in workers:
-            worker.stop()
-        template.stop()
-        shutil.rmtree(folder, ignore_errors=True)

@@ -19,6 +19,7 @@ class WorkerOptions:
     confidence: float
     hopeless: float
     folder: Path
+    host: str = ""  # what this machine runs, where the target is another machine's
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,16 @@ class Build:
     number: int
     key: str
     module: str
+
+
+@dataclass(frozen=True)
+class Export:
+    """Build a candidate for another machine: a library and the arguments to call it with, in a folder."""
+
+    key: str
+    module: str
+    folder: Path
+    linker: str
 
 
 @dataclass(frozen=True)
@@ -74,4 +85,4 @@ class Reply:
     seconds: float = field(default=0.0)
 
 
-Request = Reference | Build | Time | Compare
+Request = Reference | Build | Export | Time | Compare

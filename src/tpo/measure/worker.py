@@ -18,10 +18,11 @@ import psutil
 import tvm
 
 from tpo.measure import data
+from tpo.measure.cross import files
 from tpo.measure.contract import Failure
-from tpo.measure.kernels import Kernel, Surroundings
+from tpo.measure.kernels import Kernel, Surroundings, compiled, pack
 from tpo.measure.packing import SplitKernel, split_kernel, written_parameters
-from tpo.measure.protocol import Build, Compare, Outcome, Reference, Reply, Request, Time, WorkerOptions
+from tpo.measure.protocol import Build, Compare, Export, Outcome, Reference, Reply, Request, Time, WorkerOptions
 from tpo.measure.timing import Clock, Run
 from tpo.targets import for_compiling
 from tpo.threads import size_worker_pool
@@ -99,9 +100,11 @@ class Worker:
     def __init__(self, options: WorkerOptions) -> None:
         self._options = options
         self._target = for_compiling(options.target)
+        self._host = for_compiling(options.host) if options.host else self._target
         self._kernels: dict[int, Kernel] = {}
         self._arrays: dict[str, Arrays] = {}
-        self._surroundings = Surroundings(self._target, options.threads, options.between_bytes)
+        if not options.host:
+            self._surroundings = Surroundings(self._target, options.threads, options.between_bytes)
 
     def answer(self, request: Request) -> Reply:
         """Do what a request asks; whatever it raises is a failed outcome."""
@@ -116,6 +119,8 @@ class Worker:
                 return (self._guard(Failure.RUN_ERROR, self._reference, request),)
             case Build():
                 return (self._guard(Failure.BUILD_ERROR, self._build, request),)
+            case Export():
+                return (self._guard(Failure.BUILD_ERROR, self._export, request),)
             case Time(number=number):
                 outcome = self._guard(Failure.RUN_ERROR, self._time, request)
                 self._kernels.pop(number, None)
@@ -136,7 +141,7 @@ class Worker:
     def _reference(self, request: Reference) -> Outcome:
         func = tvm.ir.load_json(request.module)["main"]
         known = data.signature(func, written_parameters(func))
-        kernel = Kernel(SplitKernel(func), request.key, self._target)
+        kernel = Kernel(SplitKernel(func), request.key, self._host)
         for positive in (False, True):
             rng = np.random.default_rng(int(request.key, 16))
             arrays = [
@@ -153,12 +158,25 @@ class Worker:
         return Outcome()
 
     def _build(self, request: Build) -> Outcome:
+        split = self._split(request)
+        self._kernels[request.number] = Kernel(split, request.key, self._target)
+        return Outcome()
+
+    def _split(self, request: Build | Export) -> SplitKernel:
         func = tvm.ir.load_json(request.module)["main"]
         outputs = written_parameters(func)
         if data.signature(func, outputs) != self._arrays_of(request.key).signature:
-            return Outcome(Failure.BUILD_ERROR, "its parameters are not the workload's")
-        split = split_kernel(func, outputs)
-        self._kernels[request.number] = Kernel(split, request.key, self._target)
+            raise ValueError("its parameters are not the workload's")
+        return split_kernel(func, outputs)
+
+    def _export(self, request: Export) -> Outcome:
+        split, arrays = self._split(request), self._arrays_of(request.key)
+        files.link(compiled(split.kernel, self._target), request.folder / files.LIBRARY, request.linker)
+        given = {**arrays.inputs, **{k: _garbage(array) for k, array in arrays.reference.items()}}
+        if split.prepack is not None:
+            weights = pack(split, [arrays.inputs[k] for k in split.packed], self._host)
+            given.update(zip(split.packed, weights, strict=True))
+        files.write_arguments(request.folder / files.ARGUMENTS, [given[k] for k in sorted(given)])
         return Outcome()
 
     def _time(self, request: Time) -> Outcome:

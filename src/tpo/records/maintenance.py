@@ -126,12 +126,12 @@ def _merge_trials(connection: sqlite3.Connection, source: Reader, new_runs: list
     }
     added = replaced = duplicates = 0
     for row in source.query(
-        f"""SELECT workload, target, tvm, run, {_COLUMNS}, sketch, message, samples, trace, program
+        f"""SELECT workload, target, tvm, run, {_COLUMNS}, sketch, message, samples, trace, counters, program
             FROM trials t JOIN details d ON d.trial = t.id ORDER BY t.id"""
     ):
         workload, target, tvm, run, *columns = row
         place = (workloads[workload], targets[target], versions[tvm])
-        measured, details, program = columns[:-5], columns[-5:-1], programs.get(columns[-1])
+        measured, details, program = columns[:-6], columns[-6:-1], programs.get(columns[-1])
         found = connection.execute(
             """SELECT id, confirmed, created FROM trials
                WHERE workload = ? AND target = ? AND tvm = ? AND candidate = ?""",
@@ -151,7 +151,8 @@ def _merge_trials(connection: sqlite3.Connection, source: Reader, new_runs: list
             (*place, runs[run], *measured),
         ).lastrowid
         connection.execute(
-            "INSERT INTO details (trial, sketch, message, samples, trace, program) VALUES (?, ?, ?, ?, ?, ?)",
+            """INSERT INTO details (trial, sketch, message, samples, trace, counters, program)
+               VALUES (?, ?, ?, ?, ?, ?, ?)""",
             (trial, *details, program),
         )
     return MergeReport(len(new_runs), added, replaced, duplicates)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tpo.records.record import target_title
+from tpo.records.record import target_title, tvm_target
 from tpo.schedule import dot_products
 
 _TEMPLATE = """\
@@ -64,7 +64,7 @@ _LOAD_YOURS = "module = ...  # a Relax module with the tuned functions; `tpo db 
 def code(target: str, with_module: bool, intrinsics: bool, dots: bool = False) -> str:
     """Python that applies the database in the current folder, to run without tpo."""
     return _CODE.format(
-        target=json.loads(target),
+        target=tvm_target(target),
         imports=(_DOT_PRODUCTS if dots else "") + (_INTRINSICS if intrinsics else ""),
         register=_REGISTER if dots else "",
         load=_LOAD if with_module else _LOAD_YOURS,

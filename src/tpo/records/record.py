@@ -142,6 +142,7 @@ class Group:
 class Trial:
     """One measured candidate. `seconds` is None exactly if there is a `failure`.
 
+    It is in the unit of the target (`unit_of`): modelled cycles where an emulator has counted `counters`.
     `program` is the key of what the trace starts from, if that is not the workload itself.
     """
 
@@ -166,6 +167,7 @@ class Trial:
     tvm: str
     machine: Mapping[str, Any]
     program: str | None = None
+    counters: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -173,8 +175,14 @@ class Trial:
         return self.failure is None
 
 
-def target_key(target: Any) -> str:
+UNIT = "measured-in"  # of a target's key: what its trials are measured in, unless that is seconds
+SECONDS, CYCLES = "seconds", "cycles"
+
+
+def target_key(target: Any, unit: str = SECONDS) -> str:
     """The identity of a `tvm.target.Target` in records: its canonical JSON text.
+
+    Modelled cycles are no seconds: trials in another unit are another target's.
 
     >>> import tvm
     >>> target_key(tvm.target.Target({"kind": "llvm", "num-cores": 2, "mcpu": "skylake-avx512"}))
@@ -183,7 +191,26 @@ def target_key(target: Any) -> str:
     config = json.loads(str(target))
     if not config.get("tag"):
         config.pop("tag", None)
+    if unit != SECONDS:
+        config[UNIT] = unit
     return json.dumps(config, sort_keys=True, separators=(",", ":"))
+
+
+def unit_of(key: str) -> str:
+    """What trials of a target are measured in, by its key.
+
+    >>> unit_of('{"kind":"llvm","measured-in":"cycles"}'), unit_of('{"kind":"llvm"}')
+    ('cycles', 'seconds')
+    """
+    try:
+        return str(json.loads(key).get(UNIT, SECONDS))
+    except (ValueError, AttributeError):
+        return SECONDS
+
+
+def tvm_target(key: str) -> dict[str, Any]:
+    """What `tvm.target.Target` takes, of a target's key."""
+    return {name: value for name, value in json.loads(key).items() if name != UNIT}
 
 
 def target_title(key: str) -> str:

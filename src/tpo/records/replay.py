@@ -10,6 +10,7 @@ import tvm
 from tvm import s_tir
 
 from tpo.hardware import target_arch
+from tpo.records.record import tvm_target
 from tpo.schedule import dot_products
 from tpo.space.tvm_rules import register_intrinsics
 from tpo.workload import Workload, schedule_of
@@ -21,7 +22,7 @@ def replay(workload: Workload, trace_json: str, target: str | None = None) -> An
     `target` is the key of the target the trace was made for; without it, that is this machine.
     """
     if uses_intrinsics(trace_json):
-        arch = platform.machine() if target is None else target_arch(tvm.target.Target(json.loads(target)))
+        arch = platform.machine() if target is None else target_arch(tvm.target.Target(tvm_target(target)))
         register_intrinsics(arch)
     schedule = schedule_of(workload.module)
     s_tir.schedule.Trace.apply_json_to_schedule(json.loads(trace_json), schedule)

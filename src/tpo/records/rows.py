@@ -16,7 +16,7 @@ from tpo.records.record import Run, RunInfo, Trial, TrialCounts
 TRIAL = """
     SELECT t.id, r.uid, w.key, g.key, t.candidate, d.sketch, d.trace, t.seconds, d.samples, t.failure,
            d.message, t.cut_short, t.drift, t.error, t.build_seconds, t.run_seconds, t.confirmed, t.created,
-           v.version, m.facts, p.key
+           v.version, m.facts, p.key, d.counters
     FROM {source} t
     JOIN details d ON d.trial = t.id
     JOIN runs r ON r.id = t.run
@@ -41,7 +41,7 @@ def trial(row: tuple[Any, ...]) -> Trial:
     (
         number, run, workload, target, candidate, sketch, trace, seconds, samples, failure,
         message, cut_short, drift, error, build_seconds, run_seconds, confirmed, created,
-        tvm, facts, program,
+        tvm, facts, program, counters,
     ) = row  # fmt: skip
     return Trial(
         id=number,
@@ -65,6 +65,7 @@ def trial(row: tuple[Any, ...]) -> Trial:
         tvm=tvm,
         machine=json.loads(facts),
         program=program,
+        counters=json.loads(counters or "{}"),
     )
 
 

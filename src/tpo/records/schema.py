@@ -113,7 +113,12 @@ def _add_programs(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE details ADD COLUMN program INTEGER REFERENCES programs (id)")
 
 
-MIGRATIONS: tuple[Migration, ...] = (_create_tables, _add_programs)
+def _add_counters(connection: sqlite3.Connection) -> None:
+    """What an emulator has counted is kept, so that other weights can be given to it later."""
+    connection.execute("ALTER TABLE details ADD COLUMN counters TEXT")
+
+
+MIGRATIONS: tuple[Migration, ...] = (_create_tables, _add_programs, _add_counters)
 
 
 def version_of(connection: sqlite3.Connection) -> int:

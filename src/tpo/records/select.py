@@ -7,7 +7,7 @@ import json
 
 from tpo.errors import UnknownRecordError, UsageError
 from tpo.records.reader import Reader
-from tpo.records.record import WorkloadRow, target_key, target_title
+from tpo.records.record import UNIT, WorkloadRow, target_key, target_title
 
 _SHORTEST_KEY = 4
 
@@ -60,4 +60,5 @@ def _without_cores(key: str | None) -> str | None:
         return key
     if isinstance(config, dict):
         config.pop("num-cores", None)
+        config.pop(UNIT, None)
     return None if config is None else json.dumps(config, sort_keys=True)

@@ -108,7 +108,8 @@ def insert_trial(
     ).lastrowid
     assert number is not None
     connection.execute(
-        "INSERT INTO details (trial, sketch, message, samples, trace, program) VALUES (?, ?, ?, ?, ?, ?)",
+        """INSERT INTO details (trial, sketch, message, samples, trace, program, counters)
+           VALUES (?, ?, ?, ?, ?, ?, ?)""",
         (
             number,
             candidate.sketch,
@@ -116,6 +117,7 @@ def insert_trial(
             rows.pack_samples(measurement.samples),
             rows.pack_text(candidate.trace_json),
             None if candidate.program is None else _program(connection, candidate.program),
+            rows.dump(measurement.counters) if measurement.counters else None,
         ),
     )
     return number

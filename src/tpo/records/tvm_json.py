@@ -21,7 +21,7 @@ from tpo.errors import OutputError, TvmDatabaseError, UsageError
 from tpo.measure.contract import Measurement
 from tpo.records import plain_tvm
 from tpo.records.reader import Reader
-from tpo.records.record import RunInfo, StoredCandidate, Trial, target_key, target_title
+from tpo.records.record import RunInfo, StoredCandidate, Trial, target_key, target_title, tvm_target
 from tpo.records.replay import replay, uses_dot_products, uses_intrinsics
 from tpo.records.select import ambiguous
 from tpo.records.store import Records
@@ -183,7 +183,7 @@ def _write_database(
                 left_out["its trace cannot be replayed"] += 1
                 continue
             # No argument shapes: applying needs none, and TVM cannot tell those of padded weights.
-            record = [json.loads(trial.trace), [trial.seconds], json.loads(target), None]
+            record = [json.loads(trial.trace), [trial.seconds], tvm_target(target), None]
             # Not by TVM's own writer, which makes annotations that are True to ones that are 1.
             lines.append(_line([index, record]))
     (folder / WORKLOADS).write_text("".join(workloads.values()), encoding="utf-8")
@@ -199,7 +199,7 @@ def _line(content: list[Any]) -> str:
 def _applied(folder: Path, target: str, best: dict[str, list[Trial]], records: Reader) -> set[str]:
     """The functions for which plain TVM finds a record, reading the files as it does."""
     database = ms.database.JSONDatabase(str(folder / WORKLOADS), str(folder / TRIALS), allow_missing=False)
-    tvm_target = tvm.target.Target(json.loads(target))
+    tvm_target = tvm.target.Target(tvm_target(target))
     starts = {start.key: start for trials in best.values() for start in map(records.start, trials)}
     return {
         key

@@ -11,7 +11,7 @@ from tvm import tirx
 
 from tpo.hardware import Hardware
 from tpo.lang import Applied, Declined, apply_rule
-from tpo.lang.library import shipped_rule
+from tpo.lang.library import shipped_rules
 from tpo.workload import in_place_of, schedule_of
 
 # In this order: the first rule that accepts a function schedules it.
@@ -29,10 +29,16 @@ DEFAULT_RULES = (
         "reduction",
     ),
 )
+RISCV = "riscv"  # the folder of rules for vectors of several registers, by the same names
 UNSCHEDULED = "none"
 TUNED = "tuned"
 
 _log = logging.getLogger(__name__)
+
+
+def rules_for(hw: Hardware) -> str:
+    """The folder of our rules that are made for some hardware."""
+    return RISCV if len(hw.lmuls) > 1 else "cpu"
 
 
 def schedule_module(mod: Any, hw: Hardware, tuned: Mapping[str, Any]) -> tuple[Any, dict[str, str]]:
@@ -71,9 +77,10 @@ def default_schedule(module: Any, hw: Hardware) -> Applied | None:
     cannot apply a step to this function leaves it to the next one.
     """
     sch = schedule_of(module)
-    for name in DEFAULT_RULES:
+    known = {rule.name: rule for rule in shipped_rules(rules_for(hw))}
+    for name in (name for name in DEFAULT_RULES if name in known):
         try:
-            (applied,) = apply_rule(shipped_rule(name), sch, sch.get_sblock("root"), hw, first_only=True)
+            (applied,) = apply_rule(known[name], sch, sch.get_sblock("root"), hw, first_only=True)
             return applied
         except Declined as refusal:
             _log.debug("rule %s declined: %s", name, refusal)

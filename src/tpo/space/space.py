@@ -20,7 +20,7 @@ from tpo.lang import Constraint, Rule
 from tpo.lang.distributions import Decision
 from tpo.lang.library import added_rules, load_rules, shipped_rules
 from tpo.lang.sites import sampling
-from tpo.schedule import UNSCHEDULED, default_schedule
+from tpo.schedule import UNSCHEDULED, default_schedule, rules_for
 from tpo.space import tvm_rules
 from tpo.space.candidate import Candidate, plain
 from tpo.space.compose import Draft, Problem, compose, message_of
@@ -190,8 +190,9 @@ def default_candidate(workload: Workload, target: Target) -> Candidate:
 def build_space(workload: Workload, target: Target, rules: Sequence[Path] = ()) -> Space:
     """The space of a workload by the user's rules, tpo's, and TVM's own."""
     space = Space(workload, target, tvm_rules.context(workload.module, target))
-    used = [*_wanted(rules, workload, target), *added_rules(), *shipped_rules()]
-    suited = [rule for rule in used if rule.target in ("any", "cpu")]
+    kind = rules_for(target.hardware)
+    used = [*_wanted(rules, workload, target), *added_rules(), *shipped_rules(kind)]
+    suited = [rule for rule in used if rule.target in ("any", "cpu", kind)]
     for draft in compose(workload.module, suited, target.hardware, space.problems.append):
         try:
             _add_sketch(space, sketch_of(draft))

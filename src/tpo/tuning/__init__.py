@@ -19,6 +19,7 @@ def tune(
     callbacks: Sequence[Callable[[Event], None]] = (),
     resume: bool = False,
     config: str | Path | None = None,
+    vlen: int | None = None,
     **settings: Any,
 ) -> Records:
     """Tune a model, or an ONNX file, and return the open store of what was measured.
@@ -35,7 +36,7 @@ def tune(
     from tpo.tuning.session import check
 
     effective = load_config(None if config is None else Path(config), settings)
-    resolved = targets.resolve(target, effective.threads)
+    resolved = targets.resolve(target, effective.threads, vlen)
     targets.require_runnable(resolved)
     if not isinstance(model, Model):
         from tpo.frontend.load import load_onnx

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from tpo.records.record import SECONDS
+
 
 def _now() -> datetime:
     return datetime.now(timezone.utc)
@@ -71,7 +73,10 @@ class TaskResult:
 
 @dataclass(frozen=True)
 class RunStarted(Event):
-    """Tuning begins. `trials` and `minutes` are the budget, of the whole run where one is continued."""
+    """Tuning begins. `trials` and `minutes` are the budget, of the whole run where one is continued.
+
+    `unit` is what all seconds of this run's candidates really are: modelled cycles, if an emulator runs them.
+    """
 
     run: str
     model: str
@@ -80,6 +85,7 @@ class RunStarted(Event):
     tasks: tuple[TaskInfo, ...]
     trials: int | None
     minutes: float | None
+    unit: str = SECONDS
     resumed_trials: int = 0
     elapsed: float = 0.0
     failures: Mapping[str, int] = field(default_factory=dict)
@@ -150,6 +156,7 @@ class RunFinished(Event):
     tasks: tuple[TaskResult, ...]
     model_seconds: float | None
     default_model_seconds: float | None
+    unit: str = SECONDS
 
 
 def _plain(value: Any) -> Any:

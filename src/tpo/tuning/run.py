@@ -16,6 +16,7 @@ from tpo.measure import BuildInput, LocalRunner, Measurement, MeasureOptions, Ru
 from tpo.records import Records, RunInfo
 from tpo.space import Candidate
 from tpo.targets import Target
+from tpo.tuning import places
 from tpo.tuning.config import TuneConfig, effective
 from tpo.tuning.confirm import confirm, seconds_to_confirm
 from tpo.tuning.events import BatchDone, BatchStarted, RunFinished, RunStarted, TrialDone
@@ -46,6 +47,7 @@ def tune_model(
         tasks=session.ledger.results(),
         model_seconds=session.ledger.model_seconds,
         default_model_seconds=session.ledger.default_model_seconds,
+        unit=session.unit,
     )
     session.emit(finished)
     return finished
@@ -163,6 +165,7 @@ def _begin(session: Session, resume: bool) -> None:
                 threads=session.threads,
                 seed=config.seed,
                 config=effective(config),
+                machine=places.facts(session.place),
             )
         )
         session.save_state()
@@ -177,6 +180,7 @@ def _begin(session: Session, resume: bool) -> None:
             target=session.target.name,
             threads=session.threads,
             tasks=tuple(entry.info() for entry in session.ledger.entries),
+            unit=session.unit,
             trials=config.trial_limit(len(session.ledger.entries)),
             minutes=config.minutes,
             resumed_trials=session.ledger.trials,
@@ -186,8 +190,10 @@ def _begin(session: Session, resume: bool) -> None:
     )
 
 
-def _runner(session: Session) -> LocalRunner:
+def _runner(session: Session) -> Runner:
     measure = session.config.measure
+    if session.place is not None:
+        return places.runner(session.target, session.place, measure)
     options = MeasureOptions(
         threads=session.threads,
         between_mb=session.touched_bytes / 2**20,

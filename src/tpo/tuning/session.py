@@ -11,12 +11,13 @@ from tpo.frontend.model import Model
 from tpo.lang.library import load_rules
 from tpo.measure import Failure, Measurement
 from tpo.records import Records, Run, Trial, target_key
+from tpo.records.record import SECONDS
 from tpo.search import Strategy, TaskScheduler, estimate_seconds
 from tpo.space import Candidate, Space, build_space, default_candidate
 from tpo.space.tvm_rules import PREFIX
 from tpo.targets import Target
 from tpo.tasks import extract_tasks
-from tpo.tuning import strategies
+from tpo.tuning import places, strategies
 from tpo.tuning.budget import Budget
 from tpo.tuning.config import TuneConfig
 from tpo.tuning.events import Event, Warned
@@ -52,7 +53,9 @@ class Session:
     ) -> None:
         self.model, self.target, self.config, self.records = model, target, config, records
         self.threads = config.threads or target.hardware.cores
-        self.target_key = target_key(target.tvm)
+        self.place = places.place(target, config.measure)  # None: this machine
+        self.unit = SECONDS if self.place is None else self.place.unit
+        self.target_key = target_key(target.tvm, self.unit)
         self.run = ""
         self._callbacks = callbacks
         tasks = extract_tasks(model)

@@ -1,0 +1,73 @@
+"""What a kernel for another machine is called with, and what comes back, as files that harness.c understands."""
+
+from __future__ import annotations
+
+import re
+import struct
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tpo.hardware import dtype_bytes
+
+Array = np.ndarray[Any, Any]
+
+LIBRARY, ARGUMENTS, RESULTS = "kernel.so", "arguments.bin", "results.bin"
+FUNCTION = "__tvm_ffi_kernel"
+# DLPack's codes of the kinds of numbers; bool is a kind of its own.
+_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}
+
+
+def type_of_name(dtype: str) -> tuple[int, int]:
+    """DLPack's code and the number of bits of an element of a dtype.
+
+    >>> type_of_name("uint8"), type_of_name("bool")
+    ((1, 8), (6, 8))
+    """
+    kind = re.match(r"[a-z]+", dtype)
+    if kind is None or kind[0] not in _CODES:
+        raise ValueError(f"numbers of type {dtype} cannot be sent to another machine")
+    return _CODES[kind[0]], 8 * dtype_bytes(dtype)
+
+
+def write_arguments(path: Path, arrays: Sequence[Array]) -> None:
+    """All parameters of a function, results included."""
+    with path.open("wb") as file:
+        file.write(struct.pack("<I", len(arrays)))
+        for array in arrays:
+            file.write(struct.pack(f"<III{array.ndim}qQ", *type_of_name(array.dtype.name), array.ndim, *array.shape, array.nbytes))
+            file.write(np.ascontiguousarray(array).tobytes())
+
+
+def read_results(path: Path, like: Sequence[tuple[tuple[int, ...], Any]]) -> list[Array]:
+    """All parameters after a call, whose shapes and dtypes are known."""
+    content, found, start = path.read_bytes(), [], 0
+    for shape, dtype in like:
+        count = int(np.prod(shape, dtype=np.int64))
+        found.append(np.frombuffer(content, dtype, count, start).reshape(shape))
+        start += found[-1].nbytes
+    return found
+
+
+def shapes_of(path: Path) -> list[tuple[tuple[int, ...], int]]:
+    """Shapes and sizes in bytes of what `write_arguments` wrote."""
+    content, found, at = path.read_bytes(), [], 4
+    for _ in range(struct.unpack_from("<I", content)[0]):
+        (ndim,) = struct.unpack_from("<I", content, at + 8)
+        *shape, size = struct.unpack_from(f"<{ndim}qQ", content, at + 12)
+        found.append((tuple(shape), size))
+        at += 12 + 8 * (ndim + 1) + size
+    return found
+
+
+def link(module: Any, library: Path, linker: str) -> None:
+    """A shared library of a compiled module; what it needs is there when it is loaded."""
+    compiled = library.with_suffix(".o")
+    module.write_to_file(str(compiled), "o")
+    command = [linker, "-shared", "-o", str(library), str(compiled)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"linking: {(done.stderr.strip().splitlines() or ['it failed'])[-1]}")

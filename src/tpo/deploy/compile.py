@@ -74,8 +74,12 @@ def compile_model(
     verify: bool = True,
     records: Records | None = None,
     progress: Progress = lambda line: None,
+    schedule: bool = True,
 ) -> Manifest:
-    """`compile` for a resolved target; `progress` is told what is being done."""
+    """`compile` for a resolved target; `progress` is told what is being done.
+
+    Without `schedule` functions are left to LLVM alone, to see what schedules gain.
+    """
     check_output(output)
     check_compiler(target)
     if target.standalone and model.entries:
@@ -87,7 +91,8 @@ def compile_model(
     for note in tuned.notes:
         progress(note)
     progress(f"scheduling for {target.name}")
-    module, rules = schedule_and_pack(model.module, target.hardware, target.tvm, tuned.functions)
+    plain = {} if schedule else {f: model.module[f] for f in count_calls(model.module)}
+    module, rules = schedule_and_pack(model.module, target.hardware, target.tvm, {**tuned.functions, **plain})
     functions = _functions(model, module, rules, tuned.sketches)
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as folder:
         library = Path(folder) / output.name

@@ -1,7 +1,7 @@
 """Kernels and models for RISC-V beside what compilers make of them, in modelled cycles.
 
-    python scripts/bench_riscv.py [--vlens 256 1024] [--trials 64] [--seeds 1] [--gcc COMMAND] [--operators PART ...]
-                                  [--models NAME ...] [--json FILE]
+    python scripts/bench_riscv.py [--vlens 256 1024] [--trials 64] [--seed 0] [--gcc COMMAND]
+                                  [--operators PART ...] [--models NAME ...] [--json FILE]
 
 For every operator (`tpo.testing.riscv`) and vector length, all run in QEMU and counted by the same plugin,
 with the same weights (`configs/riscv/cycles.toml`), on the same inputs:
@@ -17,7 +17,8 @@ Everything is compared with numpy before it counts: a result that is wrong ends 
 cycles of the other divided by tpo's (above 1: ours is faster), geometric means over operators. Counts do not
 depend on what else runs; only the candidates per second do, and they are marked if something else ran.
 
-Whole models are compiled twice, by default schedules and without any (LLVM alone), and compared with ONNX Runtime.
+Whole models are compiled twice, by default schedules and without any (LLVM alone), and compared with ONNX
+Runtime.
 """
 
 from __future__ import annotations
@@ -94,7 +95,10 @@ def main() -> int:
     print(f"other work: {', '.join(observe().busy) or 'none'}; GCC: {version_of(gcc) if gcc else 'none'}")
     rows, models = [], []
     for vlen in given.vlens:
-        print(f"\nVLEN {vlen}\n{'operator':34}" + "".join(f"{name:>10}" for name in ("gcc", "llvm", "tvm", "default", "tpo")))
+        print(
+            f"\nVLEN {vlen}\n{'operator':34}"
+            + "".join(f"{name:>10}" for name in ("gcc", "llvm", "tvm", "default", "tpo"))
+        )
         for operator in (o for o in riscv.operators() if any(part in o.name for part in given.operators)):
             row = compared(operator, vlen, gcc, given.trials, given.seed)
             rows.append(row)
@@ -160,7 +164,13 @@ def by_gcc(operator: Any, gcc: str, setting: str, place: Any) -> float:
         options = ["-O3", "-ffast-math", "-fPIC", f"-march=rv64gcv_zvl{place.vlen}b", "-mabi=lp64d", setting]
         compiled = folder / "kernel.o"
         subprocess.run([gcc, *options, "-c", str(folder / "kernel.c"), "-o", str(compiled)], check=True)
-        linker = [toolchain.tool(toolchain.LINKER), "-shared", "-o", str(folder / files.LIBRARY), str(compiled)]
+        linker = [
+            toolchain.tool(toolchain.LINKER),
+            "-shared",
+            "-o",
+            str(folder / files.LIBRARY),
+            str(compiled),
+        ]
         subprocess.run(linker, check=True)
         rng = np.random.default_rng(0)
         left, right = (data.random_array(shape, operator.dtype, rng) for shape in operator.shapes[:2])
@@ -169,8 +179,8 @@ def by_gcc(operator: Any, gcc: str, setting: str, place: Any) -> float:
         ran = place.run(folder, 1, 120.0, 2**30)
         if ran.failure is not None:
             raise RuntimeError(f"{operator.name} by GCC: {ran.message}")
-        like = [(array.shape, array.dtype) for array in (left, right, result)]
-        made = files.read_results(folder / files.RESULTS, like)[2]
+        content = files.read_results(folder / files.RESULTS, folder / files.ARGUMENTS)[2]
+        made = np.frombuffer(content, operator.result).reshape(operator.shapes[2])
         _, wrong = data.difference(made, operator.reference(left, right).astype(operator.result))
         if wrong:
             raise RuntimeError(f"{operator.name} by GCC: {wrong}")
@@ -208,11 +218,11 @@ def by_tvm(operator: Any, target: Any, runner: Any, trials: int, seed: int) -> f
 
     space = build_space(operator.workload, target)
     found = searched(TvmEvolutionary(space, np.random.default_rng(seed)), space, runner, trials)
-    return min(measured.seconds for _, measured in found if measured.ok)
+    return float(min(measured.seconds for _, measured in found if measured.ok))
 
 
 def by_tpo(operator: Any, target: Any, runner: Any, trials: int, seed: int, row: Row) -> None:
-    """tpo's search in all of its space."""
+    """Tpo's search in all of its space."""
     from tpo.cost.online import OnlineModel
     from tpo.cost.pretrained import pretrained_model
     from tpo.cost.ranking import RankingModel
@@ -309,8 +319,10 @@ def line(row: Row) -> str:
     numbers = [row.cycles.get(name, math.nan) / 1e3 for name in ("gcc", "llvm", "tvm", "default", "tpo")]
     groups = sorted({sketch.split("lmul=")[1][0] for sketch in row.sketches if "lmul=" in sketch})
     return (
-        f"{row.operator:34}" + "".join(f"{number:10.1f}" for number in numbers)
-        + f"  kcycles; {row.trials / row.seconds:.1f}/s, {row.failed} failed, LMUL {','.join(groups)}; {row.best}"
+        f"{row.operator:34}"
+        + "".join(f"{number:10.1f}" for number in numbers)
+        + f"  kcycles; {row.trials / row.seconds:.1f}/s, {row.failed} failed, LMUL {','.join(groups)}; "
+        + row.best
         + (f"  BUSY: {'; '.join(row.warnings)}" if row.warnings else "")
     )
 
@@ -319,8 +331,8 @@ def model_line(row: ModelRow) -> str:
     """A whole model."""
     return (
         f"{row.model}: {row.cycles / 1e6:.2f} million cycles, LLVM alone {row.unscheduled / 1e6:.2f} "
-        f"({row.unscheduled / row.cycles:.2f} times as many), error {row.error:.1g}, code {row.code / 1e3:.0f} kB, "
-        f"weights {row.constants / 1e3:.0f} kB, workspace {row.workspace / 1e3:.0f} kB"
+        f"({row.unscheduled / row.cycles:.2f} times as many), error {row.error:.1g}, "
+        f"code {row.code / 1e3:.0f} kB, weights {row.constants / 1e3:.0f} kB, workspace {row.workspace / 1e3:.0f} kB"
     )
 
 

@@ -15,10 +15,10 @@ find_python() {
   return 2
 }
 
-install_debian_packages() { # package:command ...; installs what is missing, where that is allowed
+install_debian_packages() { # package:command or package:file ...; installs what is missing, where that is allowed
   local missing=()
   for entry in "$@"; do
-    command -v "${entry#*:}" >/dev/null || missing+=("${entry%%:*}")
+    command -v "${entry#*:}" >/dev/null || [ -e "${entry#*:}" ] || missing+=("${entry%%:*}")
   done
   [ ${#missing[@]} -eq 0 ] && return
   local sudo=""

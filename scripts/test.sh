@@ -3,7 +3,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/env.sh
-install_debian_packages g++:g++ g++-aarch64-linux-gnu:aarch64-linux-gnu-g++ qemu-user:qemu-aarch64
+install_debian_packages g++:g++ g++-aarch64-linux-gnu:aarch64-linux-gnu-g++ qemu-user:qemu-aarch64 \
+  gcc-riscv64-linux-gnu:riscv64-linux-gnu-gcc libc6-dev-riscv64-cross:/usr/riscv64-linux-gnu/include/stdio.h \
+  openssh-server:/usr/sbin/sshd openssh-client:ssh
 make_environment dev
 
 bin=$(dirname "$PY")

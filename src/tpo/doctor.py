@@ -193,7 +193,7 @@ def _compilers() -> list[Finding]:
         found.append(Finding("c++ compiler", _first_line([compiler, "--version"]), required=True))
     for name, command, package in (
         ("cross compiler (Arm)", "aarch64-linux-gnu-g++", "g++-aarch64-linux-gnu"),
-        ("cross compiler (RISC-V)", "riscv64-linux-gnu-g++", "g++-riscv64-linux-gnu"),
+        ("cross compiler (RISC-V)", "riscv64-linux-gnu-gcc", "gcc-riscv64-linux-gnu libc6-dev-riscv64-cross"),
         ("qemu (Arm)", "qemu-aarch64", "qemu-user"),
         ("qemu (RISC-V)", "qemu-riscv64", "qemu-user"),
         ("nvcc", "nvcc", "nvidia-cuda-toolkit"),
@@ -203,7 +203,25 @@ def _compilers() -> list[Finding]:
             found.append(Finding(name, "not found (optional)", "missing", f"sudo apt install {package}"))
         else:
             found.append(Finding(name, _first_line([path, "--version"])))
-    return found
+    return [*found, *_emulation()]
+
+
+def _emulation() -> list[Finding]:
+    """Whether kernels for RISC-V can be counted, where there is what runs them."""
+    try:
+        from tpo.errors import ToolMissingError
+        from tpo.measure.cross import toolchain
+    except ImportError:  # TVM or another package is missing, which was said above
+        return []
+    try:
+        toolchain.tool(toolchain.EMULATOR), toolchain.harness()
+    except (ToolMissingError, RuntimeError, OSError):
+        return []
+    plugin = toolchain.plugin()
+    if plugin.path is None:
+        why = f"only checked, not counted: {plugin.why}"
+        return [Finding("kernels for RISC-V", why, "warn", "use Debian 12's qemu-user, or tune with --board")]
+    return [Finding("kernels for RISC-V", "checked and counted in qemu")]
 
 
 def _gpu() -> list[Finding]:

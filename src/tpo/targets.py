@@ -55,7 +55,7 @@ class Target:
 
     @property
     def standalone(self) -> bool:
-        """Whether libraries for it need nothing but the C library: there is no TVM runtime to be had there."""
+        """Whether libraries for it need nothing but the C library: there is no TVM runtime for it."""
         return self.arch == EMULATED and not self.native
 
     @property
@@ -249,7 +249,8 @@ def _checked_vlen(vlen: int | None, triple: str) -> int | None:
         raise UsageError(why=f"a target for {triple} has no vector length to set", advice="leave --vlen out")
     if vlen not in VLENS:
         raise UsageError(
-            why=f"vector registers cannot have {vlen} bits", advice=f"give one of {', '.join(map(str, VLENS))}"
+            why=f"vector registers cannot have {vlen} bits",
+            advice=f"give one of {', '.join(map(str, VLENS))}",
         )
     return vlen
 

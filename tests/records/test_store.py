@@ -91,6 +91,7 @@ def test_a_trial_comes_back_as_it_was_added(records, run):
         "created": trial.created,
         "tvm": TVM,
         "machine": {"cpu": "Some CPU", "cores": 2},
+        "counters": {},
         "program": None,
     }
 

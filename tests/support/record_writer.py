@@ -44,6 +44,7 @@ def measurement(number: int) -> SimpleNamespace:
         error=0.0,
         build_seconds=0.0,
         run_seconds=0.0,
+        counters={},
     )
 
 

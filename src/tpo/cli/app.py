@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tpo import __version__
-from tpo.cli import artifacts, cost, db, diagnosis, models, rules, tune
+from tpo.cli import artifacts, cost, db, diagnosis, models, riscv, rules, tune
 
 app = typer.Typer(
     name="tpo",
@@ -42,5 +42,5 @@ def _root(
         typer.echo(context.get_help())
 
 
-for _module in (diagnosis, models, rules, tune, db, cost, artifacts):
+for _module in (diagnosis, models, rules, tune, db, cost, artifacts, riscv):
     _module.register(app)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpo.cli import db_print, options, output
-from tpo.errors import UsageError
 from tpo.cli.units import unit_called
+from tpo.errors import UsageError
 from tpo.records.record import target_title, unit_of
 
 if TYPE_CHECKING:

@@ -33,7 +33,10 @@ Threads = Annotated[
 Vlen = Annotated[
     int | None,
     typer.Option(
-        "--vlen", metavar="BITS", help="Of a vector register, for --target riscv: 128 to 1024.", show_default=False
+        "--vlen",
+        metavar="BITS",
+        help="Of a vector register, for --target riscv: 128 to 1024.",
+        show_default=False,
     ),
 ]
 Inputs = Annotated[

@@ -196,7 +196,16 @@ def _print_result(result: RunFinished) -> None:
         )
         for task in result.tasks
     ]
-    columns = ("task", "calls", f"default {unit.label}", f"best {unit.label}", "speed-up", "share", "trials", "failed")
+    columns = (
+        "task",
+        "calls",
+        f"default {unit.label}",
+        f"best {unit.label}",
+        "speed-up",
+        "share",
+        "trials",
+        "failed",
+    )
     output.print_table(columns, rows, right=columns[1:])
     total = sum(result.failures.values())
     failed = f", {total} failed ({failures(result.failures)})" if total else ""

@@ -253,9 +253,7 @@ def _checked(manifest: Manifest, library: Path, model: Model, output: Path) -> M
     return manifest.model_copy(update={"numeric_check": report.numeric_check()})
 
 
-def _emulated(
-    manifest: Manifest, library: Path, model: Model, output: Path, progress: Progress
-) -> Manifest:
+def _emulated(manifest: Manifest, library: Path, model: Model, output: Path, progress: Progress) -> Manifest:
     """The manifest with what was found by comparing in an emulator, if there is one."""
     try:
         artifact = Emulated(library, manifest)

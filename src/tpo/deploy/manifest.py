@@ -110,7 +110,8 @@ class Manifest(_Part):
     """Everything known about a compiled library.
 
     A library for several sizes of a `dimension` has `buckets`; inputs and outputs are then those of the
-    largest. A standalone library, which needs no TVM, says how much `memory` it takes. `padded` says that shorter inputs, filled up with zeros, were shown to give the same results.
+    largest. `padded` says that shorter inputs, filled up with zeros, were shown to give the same results. A
+    standalone library, which needs no TVM, says how much `memory` it takes.
     """
 
     schema_version: Literal[1, 2] = 2

@@ -45,10 +45,10 @@ class Measurement:
     """What became of one candidate.
 
     `seconds` is its time, corrected for the machine's drift, and `samples` the uncorrected times behind
-    it (in the unit of the runner's capabilities: modelled cycles where there is no machine); a candidate that was `cut_short`, because it is far slower than the best, has a rough time.
-    `drift` is how much slower than ever before the machine was (1.1: by a tenth). `error` is
-    the largest difference from the reference, relative to its largest value. `counters` are what an emulator
-    has counted, by name.
+    it, both in the unit of the runner's capabilities: modelled cycles where there is no machine. A candidate
+    that was `cut_short`, because it is far slower than the best, has a rough time. `drift` is how much slower
+    than ever before the machine was (1.1: by a tenth). `error` is the largest difference from the reference,
+    relative to its largest value. `counters` are what an emulator has counted, by name.
     """
 
     seconds: float | None

@@ -10,9 +10,11 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, te
 
-from tpo.hardware import host_caches
+from tpo.conversions import without_truncation
+from tpo.hardware import host_caches, target_arch
 from tpo.measure import data, packing
 from tpo.measure.timing import Run, Sample
+from tpo.targets import EMULATED
 
 # Reading this many times a cache's size leaves next to nothing in it of what was there.
 _ENOUGH_TO_FLUSH = 1.25
@@ -52,6 +54,8 @@ class Kernel:
 
 def compiled(func: Any, target: Any) -> Any:
     """A module with one function, for whatever machine."""
+    if target_arch(target) == EMULATED:
+        func = without_truncation(func)
     module = tvm.IRModule({packing.KERNEL: func.with_attr("global_symbol", packing.KERNEL)})
     with tvm.transform.PassContext(config=_LEAN):
         return tvm.tirx.build(module, target)

@@ -219,4 +219,3 @@ def _measurement(outcome: Outcome, build_seconds: float, run_seconds: float) -> 
         build_seconds=build_seconds,
         run_seconds=run_seconds,
     )
-

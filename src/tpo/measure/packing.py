@@ -16,6 +16,8 @@ import tvm_ffi
 from tvm import relax, tirx
 from tvm.s_tir import SBlock
 
+from tpo.dtypes import numpy_dtype
+
 KERNEL = "kernel"
 PREPACK = f"{KERNEL}_weight_prepack"
 _PACKED_KERNEL = f"{KERNEL}_prepacked"
@@ -65,8 +67,10 @@ def split_kernel(func: Any, outputs: list[int]) -> SplitKernel:
 def pack(split: SplitKernel, weights: list[Array], compile_prepack: Callable[[Any], Any]) -> list[Array]:
     """The packed weights; `compile_prepack` is only asked for what index arithmetic cannot do."""
     prepack: Any = split.prepack
-    sizes = [tuple(int(dim) for dim in param.shape) for param in prepack.params[len(weights) :]]
-    results = [np.zeros(shape, weight.dtype) for shape, weight in zip(sizes, weights, strict=True)]
+    results = [
+        np.zeros([int(dim) for dim in param.shape], numpy_dtype(str(param.dtype)))
+        for param in prepack.params[len(weights) :]
+    ]
     try:
         if sum(weight.size for weight in weights) > _MOST_INDEXED:
             raise _NotIndexableError

@@ -1,4 +1,4 @@
-"""The worker processes of a runner, and the folder in which they find the inputs and results to compare with."""
+"""The worker processes of a runner, and the folder with the inputs and results to compare with."""
 
 from __future__ import annotations
 

@@ -18,11 +18,21 @@ import psutil
 import tvm
 
 from tpo.measure import data
-from tpo.measure.cross import files
 from tpo.measure.contract import Failure
+from tpo.measure.cross import files
 from tpo.measure.kernels import Kernel, Surroundings, compiled, pack
 from tpo.measure.packing import SplitKernel, split_kernel, written_parameters
-from tpo.measure.protocol import Build, Compare, Export, Outcome, Reference, Reply, Request, Time, WorkerOptions
+from tpo.measure.protocol import (
+    Build,
+    Compare,
+    Export,
+    Outcome,
+    Reference,
+    Reply,
+    Request,
+    Time,
+    WorkerOptions,
+)
 from tpo.measure.timing import Clock, Run
 from tpo.targets import for_compiling
 from tpo.threads import size_worker_pool

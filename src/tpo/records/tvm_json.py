@@ -199,12 +199,12 @@ def _line(content: list[Any]) -> str:
 def _applied(folder: Path, target: str, best: dict[str, list[Trial]], records: Reader) -> set[str]:
     """The functions for which plain TVM finds a record, reading the files as it does."""
     database = ms.database.JSONDatabase(str(folder / WORKLOADS), str(folder / TRIALS), allow_missing=False)
-    tvm_target = tvm.target.Target(tvm_target(target))
+    for_tvm = tvm.target.Target(tvm_target(target))
     starts = {start.key: start for trials in best.values() for start in map(records.start, trials)}
     return {
         key
         for key, start in starts.items()
-        if database.query_tuning_record(start.module, tvm_target, "main") is not None
+        if database.query_tuning_record(start.module, for_tvm, "main") is not None
     }
 
 

@@ -27,7 +27,8 @@ typedef struct { int32_t type, zero; union { int64_t number; Tensor *pointer; } 
 _ENTRY = """
 int __tvm_ffi_kernel(void *self, const Any *arguments, int32_t count, Any *result) {
   (void)self, (void)count, (void)result;
-  kernel(arguments[0].value.pointer->data, arguments[1].value.pointer->data, arguments[2].value.pointer->data);
+  const Any *a = arguments;
+  kernel(a[0].value.pointer->data, a[1].value.pointer->data, a[2].value.pointer->data);
   return 0;
 }
 """
@@ -73,9 +74,11 @@ def matmul(rows: int, columns: int, depth: int, dtype: str = "float32") -> Opera
         k = te.reduce_axis((0, depth), name="k")
         return te.compute(
             (rows, columns),
-            lambda i, j: te.sum(tirx.Cast(result, a[i, k]) * tirx.Cast(result, b[k, j]), axis=k)
-            if dtype != result
-            else te.sum(a[i, k] * b[k, j], axis=k),
+            lambda i, j: (
+                te.sum(tirx.Cast(result, a[i, k]) * tirx.Cast(result, b[k, j]), axis=k)
+                if dtype != result
+                else te.sum(a[i, k] * b[k, j], axis=k)
+            ),
             name="matmul",
         )
 

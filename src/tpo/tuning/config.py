@@ -72,7 +72,9 @@ class MeasureConfig(_Settings):
         default=300, ge=1, description="the number of builds after which a worker process is replaced"
     )
     board: str | None = Field(
-        default=None, min_length=1, description="the host to measure on by ssh (unset: here, or in an emulator)"
+        default=None,
+        min_length=1,
+        description="the host to measure on by ssh (unset: here, or in an emulator)",
     )
     wrapper: str = Field(default="", description="the command that runs kernels on the board")
     cycles: str | None = Field(

@@ -1,4 +1,4 @@
-"""A library from a scheduled model: functions compiled by TVM, a plan in C, and the cross compiler to join them."""
+"""A library from a scheduled model: functions compiled by TVM, a plan in C, joined by the cross compiler."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import tvm
 
 from tpo import vector_math
+from tpo.conversions import without_truncation
 from tpo.deploy.manifest import Memory, Tensor
 from tpo.deploy.standalone import plan as plans
 from tpo.deploy.standalone.plan import Buffer, NotStandaloneError, Plan
@@ -25,7 +26,12 @@ _SOURCES = Path(__file__).parent
 
 
 def build(
-    module: Any, target: Target, library: Path, name: str, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]
+    module: Any,
+    target: Target,
+    library: Path,
+    name: str,
+    inputs: tuple[Tensor, ...],
+    outputs: tuple[Tensor, ...],
 ) -> Memory:
     """Write the library of a scheduled module; how much memory it needs."""
     vector_math.register()
@@ -33,7 +39,7 @@ def build(
         plan = plans.plan(module)
         folder = library.resolve().with_suffix(".build")
         folder.mkdir()
-        functions = {f: module[f].with_attr("global_symbol", f) for f in plan.functions}
+        functions = {f: without_truncation(module[f].with_attr("global_symbol", f)) for f in plan.functions}
         with tvm.transform.PassContext(config={"tirx.disable_assert": True}):  # the arguments are ours
             compiled = tvm.tirx.build(tvm.IRModule(functions), for_compiling(target.tvm))
         compiled.write_to_file(str(folder / "functions.o"), "o")
@@ -45,9 +51,7 @@ def build(
     except RuntimeError as error:  # TVM's errors are, and so are ours
         raise CompileError(name=name, why=str(error).strip().splitlines()[-1]) from error
     shutil.rmtree(folder)
-    return Memory(
-        code=_code_bytes(library), constants=len(plan.constants), workspace=plan.workspace
-    )
+    return Memory(code=_code_bytes(library), constants=len(plan.constants), workspace=plan.workspace)
 
 
 def runner() -> Path:
@@ -71,7 +75,8 @@ def tables(plan: Plan, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) 
         for b in buffers
         for code, bits in [type_of_name(b.dtype)]
     ]
-    calls, arguments = [], []
+    calls: list[str] = []
+    arguments: list[str] = []
     for function, used in plan.steps:
         calls.append(f"{{__tvm_ffi_{function}, {len(arguments)}, {len(used)}}}")
         arguments += [str(numbers[id(buffer)]) for buffer in used]

@@ -91,10 +91,11 @@ class _Planner:
             assert isinstance(found, list)
             return found[expr.index]
         if expr in self._values:
-            return self._values[expr]
+            known: Buffer | list[Buffer] = self._values[expr]
+            return known
         if getattr(getattr(expr, "op", None), "name", "") == "relax.call_tir":
             return self._call(expr)
-        what = getattr(getattr(expr, "op", None), "name", type(expr).__name__)
+        what: Any = getattr(getattr(expr, "op", None), "name", type(expr).__name__)
         raise NotStandaloneError(f"it needs TVM's runtime for {str(what).removeprefix('relax.')}")
 
     def _call(self, call: Any) -> Buffer | list[Buffer]:

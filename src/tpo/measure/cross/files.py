@@ -1,4 +1,4 @@
-"""What a kernel for another machine is called with, and what comes back, as files that harness.c understands."""
+"""What a kernel for another machine is called with, and what comes back, as harness.c has it in files."""
 
 from __future__ import annotations
 
@@ -38,28 +38,35 @@ def write_arguments(path: Path, arrays: Sequence[Array]) -> None:
     with path.open("wb") as file:
         file.write(struct.pack("<I", len(arrays)))
         for array in arrays:
-            file.write(struct.pack(f"<III{array.ndim}qQ", *type_of_name(array.dtype.name), array.ndim, *array.shape, array.nbytes))
+            file.write(
+                struct.pack(
+                    f"<III{array.ndim}qQ",
+                    *type_of_name(array.dtype.name),
+                    array.ndim,
+                    *array.shape,
+                    array.nbytes,
+                )
+            )
             file.write(np.ascontiguousarray(array).tobytes())
 
 
-def read_results(path: Path, like: Sequence[tuple[tuple[int, ...], Any]]) -> list[Array]:
-    """All parameters after a call, whose shapes and dtypes are known."""
-    content, found, start = path.read_bytes(), [], 0
-    for shape, dtype in like:
-        count = int(np.prod(shape, dtype=np.int64))
-        found.append(np.frombuffer(content, dtype, count, start).reshape(shape))
-        start += found[-1].nbytes
+def read_results(results: Path, arguments: Path) -> list[bytes]:
+    """The bytes of all parameters after a call, as large as they were before it."""
+    content, found, start = results.read_bytes(), [], 0
+    for size in sizes_of(arguments):
+        found.append(content[start : start + size])
+        start += size
     return found
 
 
-def shapes_of(path: Path) -> list[tuple[tuple[int, ...], int]]:
-    """Shapes and sizes in bytes of what `write_arguments` wrote."""
+def sizes_of(path: Path) -> list[int]:
+    """Bytes of each array that `write_arguments` wrote."""
     content, found, at = path.read_bytes(), [], 4
     for _ in range(struct.unpack_from("<I", content)[0]):
         (ndim,) = struct.unpack_from("<I", content, at + 8)
-        *shape, size = struct.unpack_from(f"<{ndim}qQ", content, at + 12)
-        found.append((tuple(shape), size))
-        at += 12 + 8 * (ndim + 1) + size
+        at += 12 + 8 * ndim
+        found.append(struct.unpack_from("<Q", content, at)[0])
+        at += 8 + found[-1]
     return found
 
 

@@ -85,6 +85,16 @@ int TVMBackendParallelBarrier(int task, Group *group) {
   return 0;
 }
 
+/* Functions by name are TVM's: there are none here. */
+
+int TVMFFIHandleInitOnce(void **handle, int (*initialise)(void)) { return *handle ? 0 : initialise(); }
+
+int TVMFFIEnvModLookupFromImports(void *context, const char *name, void **found) {
+  (void)context, (void)found;
+  fail(name, "there is no such function on this machine");
+  return -1;
+}
+
 static void provide(void *library, const char *name, void *what) {
   void **place = dlsym(library, name);
   if (place) *place = what;
@@ -95,6 +105,8 @@ static void provide_all(void *library) {
   provide(library, "__TVMBackendFreeWorkspace", (void *)TVMBackendFreeWorkspace);
   provide(library, "__TVMBackendParallelLaunch", (void *)TVMBackendParallelLaunch);
   provide(library, "__TVMBackendParallelBarrier", (void *)TVMBackendParallelBarrier);
+  provide(library, "__TVMFFIHandleInitOnce", (void *)TVMFFIHandleInitOnce);
+  provide(library, "__TVMFFIEnvModLookupFromImports", (void *)TVMFFIEnvModLookupFromImports);
   provide(library, "__TVMFFIErrorSetRaisedFromCStr", (void *)TVMFFIErrorSetRaisedFromCStr);
   provide(library, "__TVMFFIErrorSetRaisedFromCStrParts", (void *)TVMFFIErrorSetRaisedFromCStrParts);
 }

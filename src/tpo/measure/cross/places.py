@@ -1,4 +1,4 @@
-"""Where kernels of another machine run: in QEMU, which counts instructions, or on a board, which takes time."""
+"""Where kernels of another machine run: in QEMU, which counts instructions, or on a board, with a clock."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Place(ABC):
     def run(self, folder: Path, calls: int, timeout: float, memory_bytes: int) -> Ran:
         """Call the kernel of a folder so often; the results of the last call end up in the folder."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 (most places have nothing to leave)
         """Leave nothing behind."""
 
 
@@ -126,7 +126,14 @@ class Board(Place):
         self.name = f"board {host}"
         self._host, self._wrapper = host, wrapper
         self._sockets = tempfile.mkdtemp(prefix="tpo-ssh-")
-        shared = ["-o", "ControlMaster=auto", "-o", "ControlPersist=60", "-o", f"ControlPath={self._sockets}/%C"]
+        shared = [
+            "-o",
+            "ControlMaster=auto",
+            "-o",
+            "ControlPersist=60",
+            "-o",
+            f"ControlPath={self._sockets}/%C",
+        ]
         self._ssh = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", *shared, *options, host]
         self._folder = f".tpo-{uuid.uuid4().hex[:12]}"
         self._finish = weakref.finalize(self, _leave, self._ssh, self._folder, self._sockets)
@@ -146,7 +153,9 @@ class Board(Place):
         except subprocess.TimeoutExpired:
             self._do(f"kill -9 $(cat {self._folder}/pid)", timeout=30.0)
             return Ran(failure=Failure.RUN_TIMEOUT, message=f"no result within {timeout:g} s")
-        ran = understood(_signalled(done.returncode), done.stdout.decode(), done.stderr.decode("utf-8", "replace"))
+        ran = understood(
+            _signalled(done.returncode), done.stdout.decode(), done.stderr.decode("utf-8", "replace")
+        )
         if ran.failure is None:
             fetched = self._tell(f"cat {self._folder}/{files.RESULTS}", timeout)
             (folder / files.RESULTS).write_bytes(fetched)

@@ -1,4 +1,4 @@
-"""Measuring on another machine: workers build here, what they built runs there, and every result is checked."""
+"""Measuring on another machine: workers build here, what they built runs there, every result is checked."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tpo.measure import data
 from tpo.measure.contract import BuildInput, Capabilities, Failure, Measurement, Runner
 from tpo.measure.cross import cycles, files, toolchain
@@ -23,7 +25,6 @@ from tpo.targets import NATIVE, resolve
 
 _CALLS = 9  # on a board, of which the median counts
 _KEPT_WORKLOADS = 4  # whose inputs and results are in memory
-
 
 
 @dataclass(frozen=True)
@@ -137,11 +138,11 @@ class CrossRunner(Runner):
         if ran.failure is not None:
             return Measurement.failed(ran.failure, ran.message, done.seconds)
         known, arrays = self._known_of(item)
-        shapes = [shape for shape, _ in files.shapes_of(folder / files.ARGUMENTS)]
-        results = files.read_results(
-            folder / files.RESULTS, [(shape, array.dtype) for shape, array in zip(shapes, arrays, strict=True)]
-        )
-        checks = [data.difference(results[k], arrays[k]) for k in known.outputs]
+        made = files.read_results(folder / files.RESULTS, folder / files.ARGUMENTS)
+        checks = []
+        for k in known.outputs:
+            result = np.frombuffer(made[k], arrays[k].dtype).reshape(arrays[k].shape)
+            checks.append(data.difference(result, arrays[k]))
         error, wrong = max(e for e, _ in checks), next((text for _, text in checks if text), "")
         if wrong:
             failed = Measurement.failed(Failure.WRONG_RESULT, wrong, done.seconds)

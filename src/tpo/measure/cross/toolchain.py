@@ -60,7 +60,9 @@ def plugin() -> Plugin:
     """The plugin, if this QEMU takes it."""
     try:
         emulator = tool(EMULATOR)
-        path = built(tool("cc"), _SOURCES / "counters.c", ["-O2", "-std=gnu11", "-shared", "-fPIC"], "counters.so")
+        path = built(
+            tool("cc"), _SOURCES / "counters.c", ["-O2", "-std=gnu11", "-shared", "-fPIC"], "counters.so"
+        )
     except (ToolMissingError, RuntimeError) as error:
         return Plugin(None, str(error))
     # Without arguments the harness says how it is used: that it says so is all that is wanted.

@@ -332,7 +332,8 @@ def model_line(row: ModelRow) -> str:
     return (
         f"{row.model}: {row.cycles / 1e6:.2f} million cycles, LLVM alone {row.unscheduled / 1e6:.2f} "
         f"({row.unscheduled / row.cycles:.2f} times as many), error {row.error:.1g}, "
-        f"code {row.code / 1e3:.0f} kB, weights {row.constants / 1e3:.0f} kB, workspace {row.workspace / 1e3:.0f} kB"
+        f"code {row.code / 1e3:.0f} kB, weights {row.constants / 1e3:.0f} kB, "
+        f"workspace {row.workspace / 1e3:.0f} kB"
     )
 
 

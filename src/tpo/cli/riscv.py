@@ -70,7 +70,7 @@ def calibrate(
     )
     output.note(
         f"{result}: fitted to {found.candidates} candidates of {found.workloads} workloads; rank correlation "
-        f"with the board {found.order_before:.2f} before, {found.order_after:.2f} now (on the same candidates)"
+        f"with the board {found.order_before:.2f} before, {found.order_after:.2f} now (on these candidates)"
     )
     output.note(f"use it with --set measure.cycles={result}")
 

@@ -80,6 +80,10 @@ def tune(
         str | None,
         typer.Option("--board", metavar="HOST", help="Measure on this RISC-V machine, by ssh; else in QEMU."),
     ] = None,
+    rpc: Annotated[
+        str | None,
+        typer.Option("--rpc", metavar="HOST:PORT", help="Measure there, by TVM's RPC."),
+    ] = None,
     shape: options.Shapes = None,
     bucket: options.Bucket = None,
 ) -> None:
@@ -95,6 +99,7 @@ def tune(
         "seed": seed,
         "threads": threads,
         "measure.board": board,
+        "measure.rpc": rpc,
     }
     settings = load_config(config, overrides, assignments=assignments or ())
     name = model.stem or "model"
@@ -126,6 +131,7 @@ def tune(
         *_words("--seed", seed),
         *_words("--threads", threads),
         *_words("--board", board),
+        *_words("--rpc", rpc),
         "--resume",
     ]
     loaded = _load(model, shape, bucket, settings)

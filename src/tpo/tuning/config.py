@@ -76,6 +76,9 @@ class MeasureConfig(_Settings):
         min_length=1,
         description="the host to measure on by ssh (unset: here, or in an emulator)",
     )
+    rpc: str | None = Field(
+        default=None, min_length=1, description="the HOST:PORT of TVM's RPC server to measure on"
+    )
     wrapper: str = Field(default="", description="the command that runs kernels on the board")
     cycles: str | None = Field(
         default=None, min_length=1, description="the file of weights of what the emulator counts"

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tpo.errors import NotCountableError, NotRunnableError
+from tpo.errors import NotCountableError, NotRunnableError, UsageError
 from tpo.measure import Runner
 from tpo.measure.cross.places import Board, Place, Qemu
+from tpo.measure.cross.rpc import Rpc
 from tpo.measure.cross.runner import CrossOptions, CrossRunner
 from tpo.records.record import machine_facts
 from tpo.targets import EMULATED, Target
@@ -21,6 +22,10 @@ def place(target: Target, config: MeasureConfig) -> Place | None:
         return None
     if target.arch != EMULATED:
         raise NotRunnableError(target=target.name)
+    if config.board is not None and config.rpc is not None:
+        raise UsageError(why="a run measures in one place", advice="give a board or an RPC server, not both")
+    if config.rpc is not None:
+        return Rpc(config.rpc)
     if config.board is not None:
         return Board(config.board, wrapper=config.wrapper)
     emulator = Qemu(target.hardware.vlen)

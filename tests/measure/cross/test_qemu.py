@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from tpo.errors import BoardError
 from tpo.measure import BuildInput, Failure, Runner
 from tpo.measure.cross import cycles, files
 from tpo.measure.cross.places import Board, Qemu
+from tpo.measure.cross.rpc import Rpc
 from tpo.measure.cross.runner import CrossOptions, CrossRunner
 from tpo.space import build_space
 from tpo.testing import corpus, faults
@@ -200,3 +202,45 @@ def test_a_board_that_cannot_be_reached_is_named():
         pytest.skip("not installed: openssh-client")
     with pytest.raises(BoardError, match=r"board 127\.0\.0\.1: "):
         Board("127.0.0.1", ["-p", "1"])
+
+
+# TVM's RPC -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """The address of a real RPC server, on this machine."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "tvm.exec.rpc_server", "--host", "127.0.0.1", "--port", str(port)]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    try:
+        assert process.stdout is not None
+        assert any("bind to" in line for line in process.stdout), "it has ended"
+        yield f"127.0.0.1:{port}"
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def test_tvms_rpc_measures_and_survives_what_dies(server):
+    """The other machine is this one: what is sent there is for its own CPU."""
+    target = targets.resolve("native", 1)
+    functions = (faults.double, faults.wrong_result, faults.segfault, faults.double)
+    batch = [BuildInput(faults.workload(), faults.module(function)) for function in functions]
+    with CrossRunner(target.tvm, Rpc(server, linker="ld"), CrossOptions(run_timeout=10.0)) as runner:
+        found = dict(runner.measure(batch))
+    assert found[0].ok and 0 < found[0].seconds < 1
+    assert [found[k].failure for k in (1, 2, 3)] == [Failure.WRONG_RESULT, Failure.CRASH, None], found
+
+
+def test_a_server_that_is_not_there_costs_its_trials_only():
+    target = targets.resolve("native", 1)
+    with CrossRunner(target.tvm, Rpc("127.0.0.1:1", linker="ld"), CrossOptions(run_timeout=5.0)) as runner:
+        ((_, found),) = runner.measure([BuildInput(faults.workload(), faults.module(faults.double))])
+    assert found.failure is Failure.CRASH and found.message
+    with pytest.raises(BoardError, match="HOST:PORT"):
+        Rpc("somewhere")

@@ -89,7 +89,8 @@ class _Planner:
         if isinstance(expr, relax.TupleGetItem):
             found = self._value(expr.tuple_value)
             assert isinstance(found, list)
-            return found[expr.index]
+            chosen: Buffer = found[expr.index]
+            return chosen
         if expr in self._values:
             known: Buffer | list[Buffer] = self._values[expr]
             return known

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tpo.dtypes import numpy_dtype
 from tpo.hardware import dtype_bytes
 
 Array = np.ndarray[Any, Any]
@@ -48,6 +49,20 @@ def write_arguments(path: Path, arrays: Sequence[Array]) -> None:
                 )
             )
             file.write(np.ascontiguousarray(array).tobytes())
+
+
+def read_arguments(path: Path) -> list[Array]:
+    """What `write_arguments` wrote."""
+    content, found, at = path.read_bytes(), [], 4
+    for size in sizes_of(path):
+        code, bits, ndim = struct.unpack_from("<III", content, at)
+        shape = struct.unpack_from(f"<{ndim}q", content, at + 12)
+        at += 12 + 8 * (ndim + 1)
+        kind = next(name for name, known in _CODES.items() if known == code)
+        dtype = numpy_dtype(kind if kind == "bool" else f"{kind}{bits}")
+        found.append(np.frombuffer(content[at : at + size], dtype).reshape(shape))
+        at += size
+    return found
 
 
 def read_results(results: Path, arguments: Path) -> list[bytes]:

@@ -44,6 +44,7 @@ class Place(ABC):
     unit: str
     parallel: int
     note: str = ""  # what a user should know of it
+    linker: str = toolchain.LINKER
 
     @abstractmethod
     def run(self, folder: Path, calls: int, timeout: float, memory_bytes: int) -> Ran:

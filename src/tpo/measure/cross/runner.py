@@ -46,7 +46,7 @@ class CrossRunner(Runner):
     def __init__(self, target: Any, place: Place, options: CrossOptions | None = None) -> None:
         self._options = options = options or CrossOptions()
         self._place, self._weights = place, cycles.load(options.cycles)
-        self._linker = toolchain.tool(toolchain.LINKER)
+        self._linker = toolchain.tool(place.linker)
 
         def settings(folder: Path) -> WorkerOptions:
             return WorkerOptions(
@@ -148,6 +148,8 @@ class CrossRunner(Runner):
             failed = Measurement.failed(Failure.WRONG_RESULT, wrong, done.seconds)
             return replace(failed, error=error, counters=ran.counters)
         modelled = self._place.unit == "cycles"
+        if modelled and not ran.counters:
+            return Measurement.failed(Failure.RUN_ERROR, f"right, but {self._place.note}", done.seconds)
         samples = (self._weights.cycles(ran.counters),) if modelled else ran.seconds
         return Measurement(
             statistics.median(samples),

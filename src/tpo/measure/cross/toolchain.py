@@ -34,7 +34,7 @@ def tool(name: str) -> str:
     """The path of a program; ToolMissingError with the package that has it."""
     found = shutil.which(name) or shutil.which(f"{name}-static")
     if found is None:
-        package, purpose = PACKAGES[name]
+        package, purpose = PACKAGES.get(name, (name, "measure elsewhere"))
         raise ToolMissingError(tool=name, purpose=purpose, command=f"apt-get install {package}")
     return found
 

@@ -173,6 +173,12 @@ class Hardware:
         """How many vector registers one instruction can take together; more than one on RISC-V only."""
         return _RVV_GROUPS if self.isa == "rvv" else (1,)
 
+    @property
+    def element_bits(self) -> tuple[int, ...]:
+        """Sizes of the elements that vectors may have."""
+        widest = 64 if self.isa != "rvv" or self.features & {"v", "zve64x", "zve64f", "zve64d"} else 32
+        return tuple(bits for bits in (8, 16, 32, 64) if bits <= widest)
+
     def grouped(self, lmul: int) -> Hardware:
         """The same hardware, each `lmul` of its vector registers seen as one.
 

@@ -213,7 +213,8 @@ def server() -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "tvm.exec.rpc_server", "--host", "127.0.0.1", "--port", str(port)]
+    where = ["--host", "127.0.0.1", "--port", str(port), "--port-end", str(port + 1)]
+    command = [sys.executable, "-m", "tvm.exec.rpc_server", *where]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )

@@ -79,5 +79,5 @@ def _failure(message: str) -> Failure:
     >>> print(_failure("RPCError: connection reset"), _failure("there is no such function"))
     crash run-error
     """
-    gone = ("connection", "sock", "rpcsessiontimeout", "closed", "eof")
+    gone = ("connection", "sock", "shutdown", "rpcsessiontimeout", "closed", "eof")
     return Failure.CRASH if any(word in message.lower() for word in gone) else Failure.RUN_ERROR

@@ -28,7 +28,8 @@ more than 10 % about how any program does beside the others, is printed but does
 turns, so a machine that is slower for all of them in one of the two is no reason for doubt. A file given by
 --json that exists is continued; --retry does what is marked in it once more. While the file given by --pause
 exists, searches stand still, and what others do does not count: hours of searching fit into a day's work. A
-trial that was stopped in the middle may look slow, or be given up by its tuner; the searches say how often.
+trial that was stopped in the middle may look slow, or be given up by its tuner, and nobody knows how long
+the search would have taken: searches that stood still are marked, but for the long ones.
 """
 
 from __future__ import annotations
@@ -266,7 +267,7 @@ class Machine:
 
         self.warnings = observe().warnings
         self.start, self.busy, self.own = time.perf_counter(), all_cpu_seconds(), own_cpu_seconds()
-        self.pauses, self.paused_seconds = 0, 0.0
+        self.pauses = 0
 
     def stand_still(self, sign: Path) -> None:
         """Stop all children while a file exists."""
@@ -284,7 +285,6 @@ class Machine:
         self.start += seconds
         self.busy += all_cpu_seconds() - busy
         self.pauses += 1
-        self.paused_seconds += seconds
 
     def doubts(self) -> list[str]:
         """Reasons to distrust what was measured since; to be asked when all children have ended."""
@@ -321,7 +321,11 @@ def run_search(results: Results, search: Search, pause: Path | None) -> Search:
     except Exception as error:  # whatever it raises, or dies of, is the end of this search only
         return replace(search, doubts=[f"it failed: {last_line(error)}"])
     found.doubts += machine.doubts()
-    found.pauses, found.wall_seconds = machine.pauses, found.wall_seconds - machine.paused_seconds
+    found.pauses = machine.pauses
+    if machine.pauses and math.isfinite(found.wall_seconds):
+        found.wall_seconds = math.nan  # how much of it was standing still nobody can tell
+        if search.contender != "long":
+            found.doubts.append("it stood still")
     return found
 
 

@@ -173,7 +173,7 @@ def check_compiler(target: Target) -> None:
     """Refuse a target whose linker is not installed before any work is done."""
     if shutil.which(target.compiler) is None:
         triple, _, name = target.compiler.rpartition("-")
-        package = f"{name}-{triple}" if triple else name
+        package = f"{name}-{triple}" if triple else "g++"
         raise ToolMissingError(
             tool=target.compiler, purpose="link the library", command=f"apt-get install {package}"
         )

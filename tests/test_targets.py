@@ -134,3 +134,25 @@ def test_silly_thread_counts(threads):
 
 def test_missing_features_keeps_order():
     assert missing_features(["nosuch2", "nosuch1"]) == ["nosuch2", "nosuch1"]
+
+
+def test_vector_lengths_of_riscv():
+    assert [resolve("riscv", vlen=vlen).hardware.lanes("float32") for vlen in targets.VLENS] == [4, 8, 16, 32]
+    hardware = resolve("riscv").hardware
+    assert (hardware.vlen, hardware.vector_registers, hardware.lmuls) == (256, 32, (1, 2, 4, 8))
+    assert hardware.element_bits == (8, 16, 32, 64)
+    with pytest.raises(UsageError, match="cannot have 300 bits"):
+        resolve("riscv", vlen=300)
+    for other in ("native", "x86-64-v3"):
+        with pytest.raises(UsageError, match="no vector length"):
+            resolve(other, vlen=256)
+
+
+def test_a_target_of_tvms_own():
+    text = str(resolve("riscv", vlen=512).tvm)
+    found = resolve(text)
+    assert found.hardware.isa == "rvv" and found.hardware.vlen == 512 and found.standalone
+    assert str(found.tvm) == text
+    for wrong in ('{"kind":"cuda"}', '{"kind":', '{"kind":"llvm","nonsense":1}'):
+        with pytest.raises(TargetError):
+            resolve(wrong)

@@ -51,7 +51,7 @@ class Operator:
     def workload(self) -> Workload:
         """The function TVM compiles."""
         left, right = (
-            te.placeholder(shape, self.dtype, name)
+            te.placeholder(_long(shape), self.dtype, name)
             for shape, name in zip(self.shapes, ("A", "B"), strict=False)
         )
         return Workload.of(te.create_prim_func([left, right, self.compute(left, right)]))
@@ -71,9 +71,9 @@ def matmul(rows: int, columns: int, depth: int, dtype: str = "float32") -> Opera
     result = "float32" if dtype == "float32" else "int32"
 
     def compute(a: Any, b: Any) -> Any:
-        k = te.reduce_axis((0, depth), name="k")
+        k = te.reduce_axis(_long((0, depth)), name="k")
         return te.compute(
-            (rows, columns),
+            _long((rows, columns)),
             lambda i, j: (
                 te.sum(tirx.Cast(result, a[i, k]) * tirx.Cast(result, b[k, j]), axis=k)
                 if dtype != result
@@ -102,8 +102,8 @@ def conv(size: int, channels: int, filters: int, window: int, dtype: str = "floa
     full = size + window - 1
 
     def compute(a: Any, b: Any) -> Any:
-        y, x = (te.reduce_axis((0, window), name=name) for name in ("ry", "rx"))
-        c = te.reduce_axis((0, channels), name="rc")
+        y, x = (te.reduce_axis(_long((0, window)), name=name) for name in ("ry", "rx"))
+        c = te.reduce_axis(_long((0, channels)), name="rc")
 
         def element(i: Any, j: Any, f: Any) -> Any:
             left, right = a[i + y, j + x, c], b[y, x, c, f]
@@ -111,7 +111,7 @@ def conv(size: int, channels: int, filters: int, window: int, dtype: str = "floa
                 left, right = tirx.Cast(result, left), tirx.Cast(result, right)
             return te.sum(left * right, axis=[y, x, c])
 
-        return te.compute((size, size, filters), element, name="conv")
+        return te.compute(_long((size, size, filters)), element, name="conv")
 
     def reference(a: Array, b: Array) -> Array:
         wide = _wide(result)
@@ -140,9 +140,9 @@ def depthwise(size: int, channels: int, window: int) -> Operator:
     full = size + window - 1
 
     def compute(a: Any, b: Any) -> Any:
-        y, x = (te.reduce_axis((0, window), name=name) for name in ("ry", "rx"))
+        y, x = (te.reduce_axis(_long((0, window)), name=name) for name in ("ry", "rx"))
         return te.compute(
-            (size, size, channels),
+            _long((size, size, channels)),
             lambda i, j, c: te.sum(a[i + y, j + x, c] * b[y, x, c], axis=[y, x]),
             name="depthwise",
         )
@@ -185,6 +185,11 @@ def operators() -> tuple[Operator, ...]:
         conv(14, 64, 64, 3, "int8"),
         conv(14, 96, 64, 1, "int8"),
     )
+
+
+def _long(numbers: tuple[int, ...]) -> list[Any]:
+    """Sizes as models have them: loops count in 64 bits."""
+    return [tirx.IntImm("int64", number) for number in numbers]
 
 
 def _wide(result: str) -> str:

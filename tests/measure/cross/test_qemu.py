@@ -190,11 +190,12 @@ def test_a_board_measures_seconds_and_every_result_is_checked(board):
 
 
 def test_nothing_is_left_on_the_board(board):
-    before = {path.name for path in Path.home().glob(".tpo-*")}
-    with make(on_board(board)) as runner:
+    place = on_board(board)
+    folder = Path.home() / place._folder
+    with make(place) as runner:
         list(runner.measure([BuildInput(faults.workload(), faults.module(faults.double))]))
-        assert {path.name for path in Path.home().glob(".tpo-*")} > before
-    assert {path.name for path in Path.home().glob(".tpo-*")} == before
+        assert (folder / "harness").exists()
+    assert not folder.exists()
 
 
 def test_a_board_that_cannot_be_reached_is_named():

@@ -24,7 +24,7 @@ LMUL = 4  # registers of sums in a vector where nobody has tuned
 
 
 @rule(target="riscv", on="function", when=analysis.is_fresh)
-def int8_contraction(sch: Any, root: Any, hw: Hardware) -> None:
+def rvv_int8_contraction(sch: Any, root: Any, hw: Hardware) -> None:
     """Widen bytes once, then multiply and add with one instruction."""
     anchor = analysis.single_contraction(sch)
     if anchor is None:

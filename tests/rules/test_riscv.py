@@ -62,7 +62,7 @@ def test_every_group_of_registers_is_a_structure(vlen):
 def test_code_uses_the_group_that_was_chosen(lmul):
     space = build_space(corpus.workload("matmul"), TARGET)
     sketch = next(
-        s for s in space.sketches if s.name.startswith(f"contraction/lmul={lmul},columns={8 * lmul}x1")
+        s for s in space.sketches if s.name.startswith(f"rvv_contraction/lmul={lmul},columns={8 * lmul}x1")
     )
     candidate = space.preferred(sketch)
     assert candidate is not None

@@ -29,7 +29,8 @@ DEFAULT_RULES = (
         "reduction",
     ),
 )
-RISCV = "riscv"  # the folder of rules for vectors of several registers, by the same names
+RISCV = "riscv"  # the folder of rules for vectors of several registers
+PREFIXES = {"cpu": "", RISCV: "rvv_"}  # of the names of a folder's rules
 UNSCHEDULED = "none"
 TUNED = "tuned"
 
@@ -77,8 +78,10 @@ def default_schedule(module: Any, hw: Hardware) -> Applied | None:
     cannot apply a step to this function leaves it to the next one.
     """
     sch = schedule_of(module)
-    known = {rule.name: rule for rule in shipped_rules(rules_for(hw))}
-    for name in (name for name in DEFAULT_RULES if name in known):
+    kind = rules_for(hw)
+    known = {rule.name: rule for rule in shipped_rules(kind)}
+    names = [PREFIXES[kind] + name for name in DEFAULT_RULES]
+    for name in (name for name in names if name in known):
         try:
             (applied,) = apply_rule(known[name], sch, sch.get_sblock("root"), hw, first_only=True)
             return applied

@@ -85,10 +85,10 @@ class RunStarted(Event):
     tasks: tuple[TaskInfo, ...]
     trials: int | None
     minutes: float | None
-    unit: str = SECONDS
     resumed_trials: int = 0
     elapsed: float = 0.0
     failures: Mapping[str, int] = field(default_factory=dict)
+    unit: str = SECONDS
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from tpo.measure.contract import Failure
 from tpo.measure.cross import toolchain
 from tpo.measure.cross.places import Place, Ran
 
-_GETTING_READY = 60.0  # seconds in which the client has imported TVM
+_GETTING_READY = 20.0  # seconds in which the client has imported TVM
 
 
 class Rpc(Place):
@@ -53,7 +53,10 @@ class Rpc(Place):
         said = json.loads(line)
         if "error" not in said:
             return Ran(tuple(said["seconds"]))
-        return Ran(failure=_failure(said["error"]), message=said["error"])
+        failure = _failure(said["error"])
+        if failure is Failure.CRASH:  # what is left of the connection is of no use
+            self.close()
+        return Ran(failure=failure, message=said["error"])
 
     def close(self) -> None:
         """Stop the client."""

@@ -139,7 +139,7 @@ class Clock:
             for position in order:
                 samples[position] += self._take(runs[position], 1)
             turn, last = turn + 1, order[-1]
-            if turn >= ENOUGH and all(len(self._quiet(taken)) >= PLENTY for taken in samples):
+            if turn >= ENOUGH and all(self._settled(taken) for taken in samples):
                 break
         return [self._timing(taken) for taken in samples]
 

@@ -173,7 +173,10 @@ class Population:
         return chain.replaced(offered, accepted)
 
     def _moved(self, chains: list[Scored]) -> list[Scored]:
-        """Some of the worst chains of every sketch begin anew in the sketch that looks best."""
+        """Some of the worst chains of every sketch begin anew in the sketch that looks best.
+
+        Each look costs, and the next step changes them anyway: nobody looks at where they begin.
+        """
         if len(chains) < 2:
             return chains
         best = max(chains, key=lambda chain: float(chain.scores.max(initial=-np.inf)))
@@ -182,8 +185,9 @@ class Population:
             leaving = round(MOVED * len(chain.rows))
             result.append(chain[np.argsort(-chain.scores)[: len(chain.rows) - leaving]])
             moving += leaving
-        (arrived,) = self._scored([(best.sketch, best.sketch.domain.draw(moving, self.rng))])
-        return [best + arrived, *result]
+        begun = best.sketch.domain.draw(moving, self.rng)
+        lowest, unknown = np.full(len(begun), best.scores.min(initial=0.0)), np.full(len(begun), np.nan)
+        return [best + Scored(best.sketch, begun, lowest, unknown), *result]
 
     def _scored(self, parts: list[tuple[SketchLike, Rows]]) -> list[Scored]:
         """Rows of several sketches, of which the model is asked at once: each question costs."""

@@ -1,15 +1,17 @@
 """Depthwise convolution: the weights of a window and some neighbouring pixels in registers.
 
     for y, x, c: P = input or 0             parallel y block, c block:
-    for y, x, c, window: D           -->      for c vector, y, x tile:
+    for y, x, c, window: D           -->      for c vector, y, x tile (or x block, y, x tile, c vector):
     for y, x, c: epilogue                       for window: unroll x: vectorize c: D (registers)
                                                 unroll x: vectorize c: epilogue
 
 Every channel is on its own, so nothing is broadcast: a vector of weights meets a vector of input. Where
 the weights of one vector of channels leave room for pixels, the whole window is straight code and they
 stay in registers for a whole block of rows; larger windows are loops, and share each weight among more
-pixels. Padding is a condition on whole vectors, which the compiler takes out of straight code; the other
-way is to write the padded input of a block first, where it stays in cache.
+pixels. Where a block has several vectors of channels, those of a few pixels can come one after the other:
+memory is read in its order, in blocks of columns that stay in the L1 cache until the window has passed,
+but weights are read again for every tile. Padding is a condition on whole vectors, which the compiler takes
+out of straight code; the other way is to write the padded input of a block first, where it stays in cache.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from tvm import tirx
 
 from tpo.hardware import Hardware, dtype_bytes
 from tpo.lang import analysis, constrain, decline, fork, rule
-from tpo.schedule import moves
+from tpo.schedule import moves, tiles
 
 FEW_PIXELS, ENOUGH_PIXELS = 4, 8  # accumulators that hide some, or all, of the multiply-adds' latency
 MAX_VECTORS, ENOUGH_VECTORS = 8, 2  # of neighbouring channels in a block
@@ -60,12 +62,16 @@ def depthwise(sch: Any, root: Any, hw: Hardware) -> None:
     lanes = moves.lanes_for(conv.channels, hw.lanes(str(sch.get(anchor).writes[0].source.dtype)))
     staged = padding is not None and fork("padding", ["inlined", "staged"]) == "staged"
     straight = fork("window", windows(conv.window, hw)) == "straight"
+    in_order = conv.channels > lanes and fork("inside", orders(conv, hw)) == "channels"
     rows, vectors = choose_block(conv, lanes, math.prod(int(sch.get(loop).extent) for loop in outer), hw)
+    width = width_in_cache(conv, lanes, hw) if in_order else conv.columns
     row_block, row = sch.split(row, [None, rows])
     channel_block, vector, lane = sch.split(channel, [None, vectors, lanes])
-    column, pixel = sch.split(column, [None, choose_pixels(conv, straight, staged, hw)])
-    sch.reorder(*outer, row_block, channel_block, vector, row, column, pixel, lane)
-    sch.compute_at(anchor, column, preserve_unit_loops=True)
+    column_block, column = sch.split(column, [None, width])
+    column, pixel = sch.split(column, [None, choose_pixels(conv, width, straight, staged, hw)])
+    inner = [row, column, vector] if in_order else [vector, row, column]
+    sch.reorder(*outer, row_block, channel_block, column_block, *inner, pixel, lane)
+    sch.compute_at(anchor, inner[-1], preserve_unit_loops=True)
     sch.set_scope(anchor, 0, "local")
     if staged:
         sch.compute_at(padding, channel_block, preserve_unit_loops=True)
@@ -171,8 +177,27 @@ def leaves_room(weights: int, hw: Hardware) -> bool:
     return 3 * weights <= 2 * hw.vector_registers
 
 
-def choose_pixels(conv: Depthwise, straight: bool, staged: bool, hw: Hardware) -> Any:
-    """How many neighbouring pixels have accumulators at a time.
+def orders(conv: Depthwise, hw: Hardware) -> list[str]:
+    """What the innermost of the loops over tiles is about, the more promising first.
+
+    To stay with some channels saves loading weights, unless the pixels of a few rows, which are as far apart
+    as all channels take, push each other out of the L1 cache.
+    """
+    rows = math.isqrt(conv.window) + 1  # of the input, and of the output
+    stride = conv.channels * dtype_bytes(str(conv.source.dtype))
+    crowd = rows * tiles.rows_in_one_set(conv.columns, stride, hw.l1_bytes // hw.l1_ways)
+    return ["channels", "pixels"] if crowd > hw.l1_ways else ["pixels", "channels"]
+
+
+def width_in_cache(conv: Depthwise, lanes: int, hw: Hardware) -> int:
+    """How many columns a window can pass while what it reads of a block of channels stays in the L1 cache."""
+    vectors = min(MAX_VECTORS, conv.channels // lanes)
+    row = conv.bytes_of_row(lanes) * vectors * math.isqrt(conv.window) / conv.columns
+    return max(k for k in moves.divisors(conv.columns, conv.columns) if k == 1 or k * row <= hw.l1_bytes // 2)
+
+
+def choose_pixels(conv: Depthwise, width: int, straight: bool, staged: bool, hw: Hardware) -> Any:
+    """How many neighbouring pixels, of so many columns, have accumulators at a time.
 
     A tile that goes beyond the end of a row is a condition for every pixel: cheap in straight code, where
     padding makes conditions anyway.
@@ -180,14 +205,14 @@ def choose_pixels(conv: Depthwise, straight: bool, staged: bool, hw: Hardware) -
     weights = conv.window if straight and leaves_room(conv.window, hw) else 1
     most = hw.vector_registers - weights - 1
     enough = ENOUGH_PIXELS if straight else hw.vector_registers // 2
-    whole = moves.divisors(conv.columns, most)
+    whole = moves.divisors(width, most)
     preferred = max(k for k in whole if k <= enough)
     if staged or not straight:
         return moves.choose("pixels", whole, preferred)
-    tiles = [k for k in nearly_divisors(conv.columns) if k <= most]
-    if preferred < min(FEW_PIXELS, conv.columns):
-        preferred = max(k for k in tiles if k < enough)
-    return moves.choose("pixels", tiles, preferred)
+    cut = [k for k in nearly_divisors(width) if k <= most]
+    if preferred < min(FEW_PIXELS, width):
+        preferred = max(k for k in cut if k < enough)
+    return moves.choose("pixels", cut, preferred)
 
 
 def window_outside(sch: Any, anchor: Any, straight: bool) -> Any:

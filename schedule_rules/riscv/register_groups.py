@@ -31,6 +31,7 @@ def in_groups(name: str, preferred: int) -> Rule:
     return replace(original, function=grouped, target="riscv", source="register_groups.py")
 
 
+rvv_attention = in_groups("attention", 2)
 rvv_transposed_convolution = in_groups("transposed_convolution", 4)
 rvv_winograd = in_groups("winograd", 4)
 rvv_clamped_contraction = in_groups("clamped_contraction", 4)

@@ -13,7 +13,7 @@ from tpo.testing import models
 
 SHAPES = {"bert": {"input_ids": (1, 12)}, "gpt2": {"input_ids": (1, 12)}, "llama": {"input_ids": (1, 12)}}
 STAGES = ["shapes", "functions", "simplify", "integers", "import"]
-STAGES += ["canonicalise", "layout", "legalise", "fuse", "mark"]
+STAGES += ["canonicalise", "layout", "attention", "legalise", "fuse", "mark"]
 
 
 def every_stage(name: str) -> dict[str, object]:

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from tvm import te, topi
+from tvm import te, tirx, topi
 
 from tpo.workload import Workload
 
@@ -101,8 +101,18 @@ def softmax(data: Array) -> Array:
     return exp / exp.sum(axis=-1, keepdims=True)
 
 
+def attention(query: Any, key: Any, value: Any) -> Any:
+    scores = topi.multiply(topi.nn.batch_matmul(query, key), tirx.const(0.25, "float32"))
+    return topi.nn.batch_matmul(topi.nn.softmax(scores, axis=-1), value, transpose_b=False)
+
+
+def numpy_attention(query: Array, key: Array, value: Array) -> Array:
+    return softmax(query @ key.swapaxes(-1, -2) * 0.25) @ value
+
+
 # rule -> (shapes of the inputs, what is computed, the same in numpy, which inputs are constants)
 _CASES: dict[str, tuple[list[tuple[int, ...]], Callable[..., Any], Callable[..., Array], list[int]]] = {
+    "attention": ([(2, 30, 16), (2, 48, 16), (2, 48, 32)], attention, numpy_attention, []),
     "winograd": ([(1, 14, 14, 16), (3, 3, 16, 32)], conv2d, numpy_conv2d, [1]),
     "transposed_convolution": (
         [(1, 4, 6, 32), (4, 4, 32, 64)],

@@ -11,6 +11,7 @@ import tvm_ffi
 from tvm import relax, te, tirx
 from tvm.ir import GenericConst, GlobalVar, Op
 
+from tpo.frontend.attention import FUNCTION_OPERATORS
 from tpo.frontend.canonicalise.engine import operator
 
 T = relax.transform
@@ -111,8 +112,10 @@ def find_calls(mod: Any) -> list[Any]:
 
 
 def _operators(mod: Any, var: Any) -> list[str]:
-    """Operators of a function: those a fused one calls, or the one a plain one was made for."""
+    """Operators of a function: what it was grouped as, those it calls, or the one it was made for."""
     func = mod[var]
+    if FUNCTION_OPERATORS in (func.attrs or {}):
+        return [str(name) for name in func.attrs[FUNCTION_OPERATORS]]
     if isinstance(func, tirx.PrimFunc):
         return [_operator_name(var.name_hint)]
     called: list[str] = []

@@ -13,6 +13,7 @@ import onnx
 import tvm
 
 from tpo.frontend import lower
+from tpo.frontend.attention import group_attention
 from tpo.frontend.canonicalise import canonicalise
 from tpo.frontend.control_flow import resolve_control_flow
 from tpo.frontend.functions import expand_functions
@@ -26,6 +27,7 @@ from tpo.frontend.support import check_possible, check_supported
 RELAX_STAGES: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("canonicalise", canonicalise),
     ("layout", convert_layout),
+    ("attention", group_attention),
     ("legalise", lower.legalise),
     ("fuse", lower.fuse),
     ("mark", lower.mark_layout_free),

@@ -16,7 +16,14 @@ from tpo.workload import in_place_of, schedule_of
 
 # In this order: the first rule that accepts a function schedules it.
 DEFAULT_RULES = (
-    *("int8_contraction", "transposed_convolution", "winograd", "clamped_contraction", "padded_contraction"),
+    *(
+        "attention",
+        "int8_contraction",
+        "transposed_convolution",
+        "winograd",
+        "clamped_contraction",
+        "padded_contraction",
+    ),
     *(
         "grouped_contraction",
         "contraction",

@@ -27,10 +27,10 @@ def split_reduction(sch: Any, block: Any, width: Any) -> list[Any]:
     return stages
 
 
-def vectorize_stages(sch: Any, stages: list[Any], vector: int) -> None:
-    """Vectorise the stages of a reduction that is computed inside one loop over rows."""
+def vectorize_stages(sch: Any, stages: list[Any], vector: int, outside: int = 1) -> None:
+    """Vectorise the stages of a reduction that is computed for one row inside so many loops."""
     for stage in stages:
-        _, *loops = sch.get_loops(stage)
+        loops = list(sch.get_loops(stage))[outside:]
         kinds = analysis.loop_kinds(sch, loops)
         kept = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == "S"]
         steps = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == "R"]

@@ -112,7 +112,7 @@ def numpy_attention(query: Array, key: Array, value: Array) -> Array:
 
 # rule -> (shapes of the inputs, what is computed, the same in numpy, which inputs are constants)
 _CASES: dict[str, tuple[list[tuple[int, ...]], Callable[..., Any], Callable[..., Array], list[int]]] = {
-    "attention": ([(2, 30, 16), (2, 48, 16), (2, 48, 32)], attention, numpy_attention, []),
+    "attention": ([(2, 30, 64), (2, 160, 64), (2, 160, 32)], attention, numpy_attention, []),
     "winograd": ([(1, 14, 14, 16), (3, 3, 16, 32)], conv2d, numpy_conv2d, [1]),
     "transposed_convolution": (
         [(1, 4, 6, 32), (4, 4, 32, 64)],

@@ -8,7 +8,8 @@
 operators of `scripts/bench_kernels.py`: what each sketch prefers, and others spread evenly over its
 decisions, half of them of our rules. It goes on where it was stopped. None of the twelve operators
 that searches are compared on is among them. `train` prints how well models rank each workload that were
-trained on all others, then trains on everything.
+trained on all others, then trains on everything. "stores" is MetaSchedule's way: speeds predicted from
+PerStoreFeature, for which every program is made again.
 """
 
 from __future__ import annotations
@@ -121,18 +122,25 @@ def train(given: argparse.Namespace) -> int:
     from tpo.cost.contract import CostModel
     from tpo.cost.ranking import RankingModel
     from tpo.cost.regression import RegressionModel
+    from tpo.cost.stores import StoreFeatures
     from tpo.cost.training import Quality, dataset, leave_one_out
     from tpo.records import Records
 
     with Records.open(given.db, create=False, readonly=True) as records:
         data = dataset(records, lambda line: print(line, file=sys.stderr))
+        stores = dataset(records, describe=StoreFeatures)
     groups = len(set(data.groups))
     print(f"{len(data)} trials of {groups} workloads")
-    makers: dict[str, Any] = {"random": lambda: None, "regression": RegressionModel, "ranking": RankingModel}
+    judged: dict[str, tuple[Any, Any]] = {
+        "random": (data, lambda: None),
+        "stores": (stores, RegressionModel),
+        "regression": (data, RegressionModel),
+        "ranking": (data, RankingModel),
+    }
     table: dict[str, Any] = {}
     print(f"{'model':12} {'top-1':>7} {'top-5':>7} {'correlation':>12}")
-    for name, make in makers.items():
-        found: dict[str, Quality] = leave_one_out(data, make)
+    for name, (learnt, make) in judged.items():
+        found: dict[str, Quality] = leave_one_out(learnt, make)
         mean = Quality.mean(list(found.values()))
         table[name] = {"mean": asdict(mean), "groups": {g: asdict(q) for g, q in found.items()}}
         print(f"{name:12} {mean.top1:7.3f} {mean.top5:7.3f} {mean.correlation:12.3f}", flush=True)

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from tpo import targets
-from tpo.cost.contract import CostModel, Dataset, Scores
+from tpo.cost.contract import CostModel, Dataset, Extractor, Scores
 from tpo.cost.simulator import Simulator
 from tpo.records import Records
 from tpo.records.record import Trial
@@ -20,31 +20,34 @@ from tpo.space.stored import stored_decisions
 FEWEST = 8  # trials of a workload that are worth learning an order from
 
 Report = Callable[[str], None]
+Describe = Callable[[Space], Extractor]
 
 
-def dataset(records: Records, report: Report = lambda _: None) -> Dataset:
-    """Features and times of all trials of a store, simulated for the target they were measured on."""
-    parts = list(_parts(records, report))
+def dataset(
+    records: Records, report: Report = lambda _: None, describe: Describe = Simulator.of
+) -> Dataset:
+    """Features and times of all trials of a store, described for the target they were measured on."""
+    parts = list(_parts(records, report, describe))
     if not parts:
         return Dataset(np.zeros((0, 0), np.float32), np.zeros(0), ())
     return Dataset.join(parts)
 
 
-def _parts(records: Records, report: Report) -> Iterator[Dataset]:
+def _parts(records: Records, report: Report, describe: Describe) -> Iterator[Dataset]:
     for group in records.groups():
         trials = list(records.trials(group.workload, group.target))
         if len(trials) < FEWEST:
             continue
         space = build_space(records.workload(group.workload), targets.recorded(group.target))
-        found = learnable(space, trials)
+        found = learnable(space, trials, describe)
         report(f"{group.name or group.workload}: {len(found)} of {len(trials)} trials")
         if len(found) >= FEWEST:
             yield found
 
 
-def learnable(space: Space, trials: list[Trial]) -> Dataset:
+def learnable(space: Space, trials: list[Trial], describe: Describe = Simulator.of) -> Dataset:
     """Trials of one space whose sketch and decisions are still among it."""
-    simulator = Simulator.of(space)
+    extractor = describe(space)
     rows: dict[str, list[Any]] = {}
     seconds: dict[str, list[float]] = {}
     for trial in trials:
@@ -57,7 +60,7 @@ def learnable(space: Space, trials: list[Trial]) -> Dataset:
     for name, found in rows.items():
         sketch = space.sketch(name)
         assert sketch is not None
-        features = simulator.features(sketch, np.stack(found))
+        features = extractor.features(sketch, np.stack(found))
         group = f"{space.workload.key} {space.target.hardware.cores}"
         parts.append(Dataset(features, np.array(seconds[name]), (group,) * len(found)))
     return Dataset.join(parts) if parts else Dataset(np.zeros((0, 0), np.float32), np.zeros(0), ())

@@ -111,7 +111,8 @@ def program(sch: Any, found: Attention, row_tile: int, lanes: int) -> Any:
     def product(*at: Expr) -> Expr:
         *outer, row, key, depth = at
         query = operand(found.query, found.scores, *outer, _last(row, found.rows, rows), _zero(), depth)
-        return query * turned[(*outer, depth, key)]
+        place = (*outer, depth, key)
+        return query * turned[place]
 
     scores = writer.compute("scores", [*found.outer, rows, keys], dtype, product, summed=[found.depth])
 
@@ -139,7 +140,8 @@ def program(sch: Any, found: Attention, row_tile: int, lanes: int) -> Any:
 
     def weighted(*at: Expr) -> Expr:
         *outer, row, column, key = at
-        return powers[(*outer, row, key)] * values[(*outer, key, column)]
+        power, value = (*outer, row, key), (*outer, key, column)
+        return powers[power] * values[value]
 
     mixed = writer.compute("mixed", [*found.outer, rows, found.columns], dtype, weighted, summed=[found.keys])
     writer.write(

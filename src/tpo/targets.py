@@ -137,7 +137,7 @@ def recorded(key: str) -> Target:
     if {**json.loads(str(here.tvm)), "tag": ""} == {**config, "tag": ""}:
         return here
     target = tvm.target.Target(config)
-    return Target("recorded", target, Hardware.from_target(target), _host_compiler(), native=False)
+    return Target("recorded", target, Hardware.from_target(target), host_compiler(), native=False)
 
 
 def require_runnable(target: Target) -> None:
@@ -191,7 +191,7 @@ def _native(threads: int | None) -> Target:
         config["mattr"] = mattr
     target = tvm.target.Target(config)
     hardware = Hardware.from_target(target, host_caches(), host_cpu_name())
-    return Target(NATIVE, target, hardware, _host_compiler(), native=True)
+    return Target(NATIVE, target, hardware, host_compiler(), native=True)
 
 
 def _from_json(text: str, threads: int | None) -> Target:
@@ -209,7 +209,7 @@ def _from_json(text: str, threads: int | None) -> Target:
         raise _refuse(text, f"tpo compiles for targets of kind llvm, not {target.kind}")
     hardware = Hardware.from_target(target)
     foreign = f"{hardware.arch}-linux-gnu-{'gcc' if hardware.arch == EMULATED else 'g++'}"
-    compiler = _host_compiler() if hardware.arch == platform.machine() else foreign
+    compiler = host_compiler() if hardware.arch == platform.machine() else foreign
     return Target(hardware.name, target, hardware, compiler, native=False)
 
 
@@ -235,7 +235,7 @@ def _from_file(path: Path, name: str, threads: int | None, vlen: int | None) -> 
     target = tvm.target.Target(config)
     hardware = Hardware.from_target(target, preset.cache.caches(), name)
     same_arch = target_arch(target) == platform.machine()
-    compiler = _host_compiler() if same_arch else cpu.compiler
+    compiler = host_compiler() if same_arch else cpu.compiler
     made = Target(name, target, hardware, compiler, native=False)
     runs_here = same_arch and not missing_features(required_features(made))
     return Target(name, target, hardware, compiler, native=runs_here)
@@ -269,6 +269,6 @@ def _read(path: Path) -> _Preset:
         raise _refuse(str(path), f"{where}: {first['msg']}") from error
 
 
-def _host_compiler() -> str:
+def host_compiler() -> str:
     """The C++ compiler that links libraries for this machine."""
     return next((name for name in ("c++", "g++", "clang++") if shutil.which(name)), "c++")

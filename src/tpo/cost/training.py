@@ -23,9 +23,7 @@ Report = Callable[[str], None]
 Describe = Callable[[Space], Extractor]
 
 
-def dataset(
-    records: Records, report: Report = lambda _: None, describe: Describe = Simulator.of
-) -> Dataset:
+def dataset(records: Records, report: Report = lambda _: None, describe: Describe = Simulator.of) -> Dataset:
     """Features and times of all trials of a store, described for the target they were measured on."""
     parts = list(_parts(records, report, describe))
     if not parts:

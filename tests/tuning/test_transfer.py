@@ -60,7 +60,7 @@ def test_the_best_of_a_related_workload_are_guesses(spaces, session):
     strategy = Evolve(spaces["new"], session.cost, np.random.default_rng(0), guesses=found)
     visited = [
         (part.sketch.name, row.tobytes())
-        for part in strategy.population.candidates(list(spaces["new"].sketches))
+        for part in strategy.population.candidates(list(spaces["new"].sketches), 8)
         for row in part.rows
     ]
     assert {(name, row.tobytes()) for name, row in found} <= set(visited)

@@ -28,8 +28,11 @@ class Extractor(Protocol):
         """A line for every row of a sketch's decisions."""
         ...
 
-    def exact(self, sketch: Any, rows: Rows) -> Features:
-        """The same without any shortcut that many rows at once are worth."""
+    def watch(self, sketch: Any, rows: Rows, most: int | None = None) -> bool:
+        """Get to know some rows, so that their features are no guesses; whether others may have changed.
+
+        That costs: at most so many kinds of rows, unless all are asked for.
+        """
         ...
 
 

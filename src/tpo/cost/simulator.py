@@ -12,10 +12,12 @@ True
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,8 +33,7 @@ from tpo.space import Sketch, Space
 from tpo.space.decisions import Rows
 from tpo.workload import Workload
 
-NEW_STRUCTURES = 1  # that are watched in one call: compute locations make different programs of a sketch
-MAX_STRUCTURES = 64  # of one sketch that are known in all, but for those asked for exactly
+MAX_STRUCTURES = 64  # of one sketch that are known in all, but for those asked for one by one
 TYPICAL = 32  # candidates of which the first to be watched is taken
 MAX_FAILURES = 4  # of candidates that TVM does not replay, after which no more of their sketch are tried
 
@@ -98,24 +99,29 @@ class Simulator:
         # Moving an element counts as well: some functions do nothing else.
         return cls(space.workload, space.target.hardware, max(flops, float(max(sizes))), float(sum(moved)))
 
-    def features(self, sketch: Sketch, rows: Rows, new: int | None = NEW_STRUCTURES) -> Features:
+    def features(self, sketch: Sketch, rows: Rows) -> Features:
         """A line of `NAMES` for every row; zeros where TVM could not be watched.
 
-        At most so many new structures are watched, those of the most rows; rows of others have the features
-        of a similar one. A population that gathers somewhere is thus described better with every call.
+        Rows of a structure that nobody has watched have the features of a similar one.
         """
         result = np.zeros((len(rows), len(NAMES)), np.float32)
-        for program, chosen in self.structures(sketch, rows, new):
+        for program, chosen in self.structures(sketch, rows, new=0):
             if program is not None:
                 result[chosen] = program.run(sketch.domain.values(rows[chosen]), len(chosen))
         return result
 
-    def exact(self, sketch: Sketch, rows: Rows) -> Features:
-        """Features of a few rows, each of its own structure."""
-        return self.features(sketch, rows, new=None)
+    def watch(self, sketch: Sketch, rows: Rows, most: int | None = None) -> bool:
+        """Get to know the structures of some rows; whether there were new ones.
+
+        At most so many are watched, those of the most rows: compute locations make up to eighty of a sketch.
+        """
+        before = self._count(sketch)
+        for _ in self.structures(sketch, rows, most):
+            pass
+        return self._count(sketch) > before
 
     def structures(
-        self, sketch: Sketch, rows: Rows, new: int | None = NEW_STRUCTURES
+        self, sketch: Sketch, rows: Rows, new: int | None = None
     ) -> Iterator[tuple[Program | None, Positions]]:
         """What computes the features of which rows."""
         known = self._known.get(sketch.name) or self._begin(sketch)
@@ -147,6 +153,11 @@ class Simulator:
                 child = node.answers.setdefault(float(answer), Node())
                 open_.append((child, node, chosen[found == answer]))
 
+    def _count(self, sketch: Sketch) -> int:
+        """How many structures of a sketch are known."""
+        known = self._known.get(sketch.name)
+        return 0 if known is None else known.structures
+
     def _begin(self, sketch: Sketch) -> _Known:
         """Watch one candidate whose loops all have several steps, if there is: TVM leaves out others."""
         known = self._known[sketch.name] = _Known()
@@ -161,8 +172,9 @@ class Simulator:
     def _compile(self, sketch: Sketch, row: NDArray[np.int64], known: _Known, node: Node) -> bool:
         """Watch TVM replay a candidate that has come to a node, and write down what was seen, if it can."""
         try:
-            simulated = simulate(sketch, self.workload, row)
-            named = describe(simulated, self.hw, self.flops, self.size)
+            with _no_collection():
+                simulated = simulate(sketch, self.workload, row)
+                named = describe(simulated, self.hw, self.flops, self.size)
         except (
             Exception
         ) as error:  # a rule may do what nobody has foreseen: it is then judged without features
@@ -180,3 +192,15 @@ class Simulator:
         if node.is_new:  # TVM has answered other than foreseen
             node.features = features
         return True
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """A search for garbage, among tens of thousands of columns in use, would take a third of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

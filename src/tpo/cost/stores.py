@@ -41,7 +41,9 @@ class StoreFeatures:
         lines = [np.zeros(LENGTH, np.float32) if candidate is None else next(found) for candidate in made]
         return np.stack(lines) if lines else np.zeros((0, LENGTH), np.float32)
 
-    exact = features
+    def watch(self, sketch: Sketch, rows: Rows, most: int | None = None) -> bool:
+        """There is nothing to get to know: features are always of the program itself."""
+        return False
 
 
 def extract(space: Space, candidates: Sequence[Candidate]) -> Features:

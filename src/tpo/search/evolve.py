@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice
 from typing import Any
@@ -15,7 +15,7 @@ from tpo.cost.online import OnlineModel
 from tpo.cost.simulator import Simulator
 from tpo.measure.contract import Measurement
 from tpo.search.contract import Searchable, SketchLike, Strategy
-from tpo.search.population import CHAINS, Population, Row
+from tpo.search.population import CHAINS, Key, Pick, Population, Row, flat, ranked
 from tpo.space import Space
 from tpo.space.space import draw_seed
 
@@ -23,9 +23,10 @@ EXPLORED = 0.1  # share of picks that the model has no say in
 MAX_SHARE = 0.6  # of one proposal that a single sketch may take while others have candidates
 TVM = "tvm/"  # what names of TVM's own sketches begin with
 APART = 2  # decisions in which two picks of a sketch differ, where there are such: neighbours teach little
-ATTEMPTS = 32  # rows that are applied for every candidate asked for, before there seem to be no more
-
-Pick = tuple[SketchLike, Row]
+LOOKED_AT = 2  # of the best of a population, for each that is asked for
+FIRST = 32  # how many are looked at where one is chosen without any trial
+MORE = 2  # populations that are made in search of the last candidates of a space, where the first has none
+ATTEMPTS = 8  # rows that are applied for every candidate asked for, before there seem to be no more
 
 
 class Evolve(Strategy):
@@ -52,7 +53,7 @@ class Evolve(Strategy):
         self.population = Population(model, extractor, rng, chains)
         for sketch, row in guesses:
             self.population.known[sketch].guesses.append(row)
-        self._tried: set[tuple[str, bytes]] = set()
+        self._tried: set[Key] = set()
         self._proposed: set[str] = set()
 
     def propose(self, count: int, known: Container[str]) -> list[Any]:
@@ -63,7 +64,10 @@ class Evolve(Strategy):
         is_ours = self.space.sketch(default.sketch) is not None or not self.space.sketches
         found = {default.key: default} if is_ours and self._is_new(default, known) else {}
         promising, rest = self.population.divided(self.space.sketches)
-        picks = islice(chain(self._picks(count, promising), self._picks(count, rest)), ATTEMPTS * count)
+        first = chain(self._picks(count, promising), self._picks(count, rest))
+        large = [sketch for sketch in self.space.sketches if not self.population.is_small(sketch)]
+        last = (self._picks(count, large) for _ in range(MORE) if not found)
+        picks = islice(chain(first, chain.from_iterable(last)), ATTEMPTS * count)
         while len(found) < count and (chosen := list(islice(picks, count - len(found)))):
             for made in self._apply(chosen):
                 if self._is_new(made, known):
@@ -81,20 +85,9 @@ class Evolve(Strategy):
         sober = Population(self.model, self.extractor, self.rng, self.population.chains, curiosity=0.0)
         sober.known = self.population.known
         ours = [sketch for sketch in self.space.sketches if not sketch.name.startswith(TVM)]
-        population = sober.candidates(ours or list(self.space.sketches))
-        scores = np.concatenate([part.scores for part in population]) if population else np.zeros(0)
-        flat = [(part.sketch, row) for part in population for row in part.rows]
-        best = [flat[k] for k in np.argsort(-scores, kind="stable")[:ATTEMPTS]]
-        made = (self.space.at(sketch, row) for sketch, row in self._looked_at_again(best))
+        best = ranked(sober.candidates(ours or list(self.space.sketches), FIRST))[:ATTEMPTS]
+        made = (self.space.at(pick.sketch, pick.row) for pick in best)
         return next((candidate for candidate in made if candidate is not None), self.space.default())
-
-    def _looked_at_again(self, picks: Sequence[Pick]) -> list[Pick]:
-        """Some picks, the best first by exact features: the best of thousands is often one misjudged."""
-        lines = [self.extractor.exact(sketch, row[None]) for sketch, row in picks]
-        if not lines:
-            return []
-        order = np.argsort(-self.model.predict(np.concatenate(lines)).score, kind="stable")
-        return [picks[k] for k in order]
 
     def observe(self, results: Sequence[tuple[Any, Measurement]]) -> None:
         """Remember what is good and what was tried, and teach the model."""
@@ -105,11 +98,13 @@ class Evolve(Strategy):
             if place is not None:  # else a default that no sketch has, or a record of rules that have changed
                 seconds = np.inf if measurement.seconds is None else measurement.seconds
                 measured[candidate.sketch].append((seconds, place[1]))
-                self._tried.add((candidate.sketch, place[1].tobytes()))
+                self._tried.add(Pick(*place).key)
         features, times = [], []
         for name, found in measured.items():
             rows = np.stack([row for _, row in found])
-            features.append(self.extractor.exact(self.space.sketch(name), rows))
+            sketch = self.space.sketch(name)
+            self.population.look_at([Pick(sketch, row) for row in rows])
+            features.append(self.extractor.features(sketch, rows))
             times += [seconds for seconds, _ in found]
             self.population.known[name].add(found)
         if features:
@@ -120,36 +115,45 @@ class Evolve(Strategy):
 
     def _picks(self, count: int, sketches: list[SketchLike]) -> Iterator[Pick]:
         """Rows to measure that were not tried, the best first, some by chance, not too many of a sketch."""
-        population = self.population.candidates(sketches)
-        flat = [(part.sketch, row) for part in population for row in part.rows]
-        if not flat:
-            return
-        chance = self.rng.permutation(len(flat))
-        if self.model.ready:
-            best = np.argsort(-np.concatenate([part.scores for part in population]), kind="stable")
-            order = [*np.where(self.rng.random(len(flat)) < EXPLORED, chance, best), *best]
-        else:  # what each sketch prefers is its first row; after that, all are alike
-            best, order = np.arange(len(flat)), [*chance]
+        population = self.population.candidates(sketches, LOOKED_AT * count, self._tried)
+        rows, ready = flat(population), self.model.ready
+        chance = [rows[k] for k in self.rng.permutation(len(rows))]
+        # Without a model, what each sketch prefers is its first row; after that, all are alike.
+        best, first = (ranked(population),) * 2 if ready else (chance, rows)
         # Models know the order within a sketch better than that of sketches: each is tried once.
-        untried: dict[str, int] = {}
-        for k in best:
-            if not self.population.known[flat[k][0].name].trials:
-                untried.setdefault(flat[k][0].name, k)
-        order = [*list(untried.values())[: count // 2 if self.model.ready else None], *order]
+        untried: dict[str, Pick] = {}
+        for pick in first:
+            if not self.population.known[pick.sketch.name].trials:
+                untried.setdefault(pick.sketch.name, pick)
+        begun = list(untried.values())[: count // 2 if ready else None]
+        # Rows with the same features are often the same program.
+        seen = {(pick.sketch.name, pick.score) for pick in rows if ready and pick.key in self._tried}
         most, taken = max(1, round(MAX_SHARE * count)), defaultdict[str, list[Row]](list)
-        for limit, apart in ((most, APART), (len(flat), 1)):
-            for sketch, row in (flat[k] for k in order):
-                key, others = (sketch.name, row.tobytes()), taken[sketch.name]
-                if key not in self._tried and len(others) < limit and _differs(row, others, apart):
-                    others.append(row)
-                    self._tried.add(key)
-                    yield sketch, row
+
+        def new(picks: Iterable[Pick], limit: int, apart: int, twice: bool) -> Iterator[Pick]:
+            for pick in picks:
+                others, look = taken[pick.sketch.name], (pick.sketch.name, pick.score)
+                is_new = pick.key not in self._tried and (twice or look not in seen)
+                if is_new and len(others) < limit and _differs(pick.row, others, apart):
+                    others.append(pick.row)
+                    self._tried.add(pick.key)
+                    if ready:
+                        seen.add(look)
+                    yield pick
+
+        for rule in ((most, APART, False), (len(rows), 1, False), (len(rows), 1, True)):
+            yield from new(begun, *rule)
+            promising, lucky = new(best, *rule), new(chance, *rule)
+            # By picks, not by rows: most of the best rows are known already, few of those by chance.
+            while picked := next(lucky if self.rng.random() < EXPLORED else promising, None):
+                yield picked
+            yield from promising
 
     def _apply(self, chosen: Sequence[Pick]) -> list[Any]:
         """The programs of some rows, in their order; TVM works without the interpreter's lock."""
         seeds = [draw_seed(self.rng) for _ in chosen]
         with ThreadPoolExecutor(self.threads) as pool:
-            made = pool.map(lambda pick, seed: self.space.at(pick[0], pick[1], seed), chosen, seeds)
+            made = pool.map(lambda pick, seed: self.space.at(pick.sketch, pick.row, seed), chosen, seeds)
             return [candidate for candidate in made if candidate is not None]
 
 

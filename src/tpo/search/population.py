@@ -10,9 +10,10 @@ far too long, such as a tile computed again for every element, is left out.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,13 +32,29 @@ FEW_SKETCHES = 2  # that go on in any case
 # Sketches that were tried so often, and whose best is so many times slower than the best of all, are looked
 # at with this probability: each look costs by the sketch.
 TRIED, BEHIND, SECOND_LOOK = 2, 2.0, 0.25
+STRUCTURES = 4  # of a new sketch that are watched before chains begin; of others, those of good rows
+LOOKS = 8  # at the best of a population, until none is new
 PARENTS = 32  # the best measured ones, which chains start from
 STARTS = (0.4, 0.3, 0.3)  # shares of chains that start drawn, spread evenly, and at parents
 CROSSED, MOVED = 0.2, 0.05  # shares of steps that cross two chains, that move to another sketch
-HOPELESS = 7.0  # logarithm of how many times slower than the best a guess may be: guesses are rough
+HOPELESS = 5.0  # logarithm of how many times slower than the best a guess may be: guesses are rough
 CURIOSITY = 0.3  # how much of its spread is added to a score: what nobody knows may be good
 
 Row = NDArray[np.int64]
+Key = tuple[str, bytes]
+
+
+class Pick(NamedTuple):
+    """A row of a sketch, and how good it looks."""
+
+    sketch: SketchLike
+    row: Row
+    score: float = 0.0
+
+    @property
+    def key(self) -> Key:
+        """Its identity."""
+        return self.sketch.name, self.row.tobytes()
 
 
 @dataclass
@@ -115,18 +132,49 @@ class Population:
             parts[0 if near or self.rng.random() < SECOND_LOOK else 1].append(sketch)
         return parts
 
-    def candidates(self, sketches: list[Any]) -> list[Scored]:
-        """All there is of small sketches, of others what chains have visited."""
+    def candidates(self, sketches: list[Any], looks: int, tried: Container[Key] = ()) -> list[Scored]:
+        """All there is of small sketches, of others what chains have visited, but for what has no chance.
+
+        So many of the best untried are looked at: the best of thousands of guesses is often wrong.
+        """
+        found = self._visited(sketches)
+        for _ in range(LOOKS if self.model.ready else 0):
+            best = (pick for pick in ranked(_with_a_chance(found)) if pick.key not in tried)
+            if not self.look_at(islice(best, looks)):
+                break
+            found = self._scored([(part.sketch, part.rows) for part in found])
+        return _with_a_chance(found)
+
+    def look_at(self, picks: Iterable[Pick]) -> bool:
+        """Get to know some rows; whether others may look different now."""
+        rows: dict[str, list[Row]] = defaultdict(list)
+        sketches = {}
+        for sketch, row, _ in picks:
+            sketches[sketch.name] = sketch
+            rows[sketch.name].append(row)
+        new = [
+            name for name, sketch in sketches.items() if self.extractor.watch(sketch, np.stack(rows[name]))
+        ]
+        for name in new:
+            self._whole.pop(name, None)
+        return bool(new)
+
+    def _visited(self, sketches: list[Any]) -> list[Scored]:
+        """All rows of small sketches, of others those at which chains were."""
         if not sketches:
             return []
         shares = zip(sketches, self._weights(sketches), strict=True)
-        visited = self._scored([(sketch, self._starts(sketch, share)) for sketch, share in shares])
-        chains = [part for part in visited if not self._is_small(part.sketch)]
+        starts = [(sketch, self._starts(sketch, share)) for sketch, share in shares]
+        for sketch, rows in starts:
+            if not self.known[sketch.name].trials:
+                self.extractor.watch(sketch, rows, STRUCTURES)
+        visited = self._scored(starts)
+        chains = [part for part in visited if not self.is_small(part.sketch)]
         for step in range(STEPS if self.model.ready else 0):
             heat = HOTTEST * max(0.0, 1 - 1.5 * step / STEPS)
             chains = self._step(self._moved(_promising(chains)), heat)
             visited += chains
-        return _with_a_chance(visited)
+        return visited
 
     def _weights(self, sketches: list[Any]) -> NDArray[np.float64]:
         """How much of the population each sketch gets: more if it has shown good ones or was tried little."""
@@ -139,7 +187,7 @@ class Population:
     def _starts(self, sketch: SketchLike, share: float) -> Rows:
         """Where chains of a sketch begin, or all of a small one; what it prefers comes first."""
         domain, known = sketch.domain, self.known[sketch.name]
-        if self._is_small(sketch):
+        if self.is_small(sketch):
             return np.concatenate([sketch.preferred_row, domain.every()])
         drawn, spread, best = (max(2, round(self.chains * part * share)) for part in STARTS)
         rows = [sketch.preferred_row, *(guess[None] for guess in known.guesses)]
@@ -150,7 +198,8 @@ class Population:
             rows.append(np.stack([known.parents[k][1] for k in chosen]))
         return np.concatenate(rows)
 
-    def _is_small(self, sketch: SketchLike) -> bool:
+    def is_small(self, sketch: SketchLike) -> bool:
+        """Whether all its rows are visited at once."""
         return sketch.domain.support <= ENUMERATED * self.chains
 
     def _step(self, chains: list[Scored], heat: float) -> list[Scored]:
@@ -206,7 +255,7 @@ class Population:
 
     def _features(self, sketch: SketchLike, rows: Rows) -> Features:
         """Those of a whole small sketch are only computed once."""
-        if not self._is_small(sketch):
+        if not self.is_small(sketch):
             return self.extractor.features(sketch, rows)
         if sketch.name not in self._whole:
             self._whole[sketch.name] = self.extractor.features(sketch, rows)
@@ -221,6 +270,20 @@ def _promising(chains: list[Scored]) -> list[Scored]:
 
 def _with_a_chance(parts: list[Scored]) -> list[Scored]:
     """Without rows whose guess is far beyond the least one."""
-    guesses = np.concatenate([part.cycles for part in parts])
+    guesses = np.concatenate([part.cycles for part in parts]) if parts else np.zeros(0)
     most = np.nanmin(guesses) + HOPELESS if np.isfinite(guesses).any() else np.inf
     return [part[~(part.cycles > most)] for part in parts]
+
+
+def flat(parts: Sequence[Scored]) -> list[Pick]:
+    """All rows, one by one."""
+    return [
+        Pick(part.sketch, row, float(score))
+        for part in parts
+        for row, score in zip(part.rows, part.scores, strict=True)
+    ]
+
+
+def ranked(parts: Sequence[Scored]) -> list[Pick]:
+    """All rows, the best first."""
+    return sorted(flat(parts), key=lambda pick: -pick.score)

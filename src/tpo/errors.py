@@ -225,6 +225,15 @@ class NotCountableError(TpoError):
     hint = "give a board with --board, or use a QEMU with plugins (Debian 12's qemu-user has them)"
 
 
+class GpuLibraryError(TpoError):
+    """Libraries are for CPUs so far."""
+
+    template = "cannot compile a library for {target}: libraries run on CPUs so far"
+    hint = (
+        "see a function's kernels with `tpo space --target cuda`, their numbers with `tpo verify --emulate`"
+    )
+
+
 class NotRunnableError(TpoError):
     """Tuning needs to run what it compiles."""
 

@@ -116,6 +116,8 @@ class Gpu:
     max_threads_per_block: int
     warp_size: int
     shared_bytes: int  # of one block of threads
+    registers: int = 65536  # of one multiprocessor, and the most that a block has
+    registers_per_thread: int = 255
 
     @property
     def has_async_copy(self) -> bool:
@@ -133,6 +135,7 @@ class Gpu:
             int(attributes["max_threads_per_block"]),
             int(attributes["thread_warp_size"]),
             int(attributes.get("max_shared_memory_per_block", 0)),
+            int(attributes.get("registers_per_block", 65536)),
         )
 
 

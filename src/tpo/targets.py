@@ -1,10 +1,11 @@
-"""What to compile for: "native", a preset of `configs/targets/`, or a TOML file of the user's."""
+"""What to compile for: "native", a preset of `configs/targets/`, a TOML file of the user's, or a GPU."""
 
 from __future__ import annotations
 
 import importlib
 import json
 import platform
+import re
 import shutil
 import sys
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tpo.errors import NotRunnableError, TargetError, UsageError
 from tpo.hardware import (
     Caches,
+    Gpu,
     Hardware,
     available_cores,
     code_features,
@@ -41,17 +43,30 @@ _NARROW = "prefer-256-bit"
 MAX_THREADS = 1024
 EMULATED = "riscv64"  # architecture whose kernels are tuned in QEMU or on a board
 VLENS = (128, 256, 512, 1024)  # of RISC-V's vector registers
+CUDA, NVIDIA = "cuda", "nvidia/"  # any GPU of an architecture; what TVM's names of GPUs begin with
+DEFAULT_ARCH = "sm_80"
+# Bytes a block of threads may share, where a kernel asks for them at its launch; 48 KiB where it does not.
+_SHARED_KIB = {70: 96, 72: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 120: 99}
 
 
 @dataclass(frozen=True)
 class Target:
-    """A CPU to compile for. `native` says that this machine can run what is compiled for it."""
+    """What to compile for. `native` says that this machine can run what is compiled for it.
+
+    With a `gpu`, `hardware` is the host's.
+    """
 
     name: str
     tvm: Any
     hardware: Hardware
     compiler: str
     native: bool
+    gpu: Gpu | None = None
+
+    @property
+    def device(self) -> Hardware | Gpu:
+        """What runs the kernels, as schedule rules see it."""
+        return self.gpu or self.hardware
 
     @property
     def standalone(self) -> bool:
@@ -98,13 +113,16 @@ class _Preset(BaseModel):
 
 def known_targets() -> list[str]:
     """Names `resolve` understands, without the user's own files."""
-    return [NATIVE, *sorted(path.stem for path in (folder("configs") / "targets").glob("*.toml"))]
+    return [NATIVE, *sorted(path.stem for path in (folder("configs") / "targets").glob("*.toml")), CUDA]
 
 
-def resolve(text: str, threads: int | None = None, vlen: int | None = None) -> Target:
+def resolve(
+    text: str, threads: int | None = None, vlen: int | None = None, arch: str | None = None
+) -> Target:
     """The target called `text`; `threads` is the number of cores schedules are made for.
 
-    `vlen` are the bits of a vector register, of a target for RISC-V. A target of TVM's in JSON is one, too.
+    `vlen` are the bits of a vector register, of a target for RISC-V; `arch` is the architecture of a GPU
+    for the target "cuda". A target of TVM's in JSON is one, too, and so are its names for NVIDIA's GPUs.
 
     >>> resolve("x86-64-v3", threads=2).hardware.isa
     'avx2'
@@ -115,6 +133,12 @@ def resolve(text: str, threads: int | None = None, vlen: int | None = None) -> T
         raise UsageError(
             why=f"cannot compile for {threads} threads", advice=f"give a number from 1 to {MAX_THREADS}"
         )
+    if arch is not None and text != CUDA:
+        raise UsageError(why=f"target {text} has no architecture to set", advice="leave --arch out")
+    if text == CUDA or text.startswith(NVIDIA):
+        if vlen is not None:
+            raise UsageError(why=f"target {text} has no vector length to set", advice="leave --vlen out")
+        return _gpu(text, arch or DEFAULT_ARCH)
     if text in known_targets() and text != NATIVE:
         return _from_file(folder("configs") / "targets" / f"{text}.toml", text, threads, vlen)
     if text.endswith(".toml"):
@@ -142,7 +166,7 @@ def recorded(key: str) -> Target:
 
 def require_runnable(target: Target) -> None:
     """Refuse a target whose programs neither this machine nor an emulator on it can run."""
-    if not target.native and target.arch != EMULATED:
+    if not target.native and (target.gpu is not None or target.arch != EMULATED):
         raise NotRunnableError(target=target.name)
 
 
@@ -161,6 +185,8 @@ def for_compiling(target: Any) -> Any:
 
 def required_features(target: Target) -> list[str]:
     """Features (LLVM's names) a CPU must have to run what is compiled for the target."""
+    if target.gpu is not None:
+        return []
     features = target_features(target.tvm)
     return [name for name in code_features(target.arch) if name in features]
 
@@ -192,6 +218,33 @@ def _native(threads: int | None) -> Target:
     target = tvm.target.Target(config)
     hardware = Hardware.from_target(target, host_caches(), host_cpu_name())
     return Target(NATIVE, target, hardware, host_compiler(), native=True)
+
+
+def _gpu(text: str, arch: str) -> Target:
+    """A GPU by its architecture, or by the name that TVM has for it."""
+    import tvm
+
+    if text == CUDA:
+        sm = re.fullmatch(r"sm_(\d{2,3})[af]?", arch)
+        if sm is None:
+            raise UsageError(why=f"{arch!r} is no architecture of a GPU", advice="write --arch sm_80")
+        config: Any = {
+            "kind": CUDA,
+            "arch": arch,
+            "max_threads_per_block": 1024,
+            "thread_warp_size": 32,
+            "registers_per_block": 65536,
+            "max_shared_memory_per_block": _SHARED_KIB.get(int(sm[1]), 48) * 1024,
+        }
+    else:
+        config = text
+    try:
+        target = tvm.target.Target(config)
+    except (ValueError, TypeError, RuntimeError) as error:  # TVM's are RuntimeErrors
+        raise _refuse(text, "TVM knows no GPU of that name, such as nvidia/geforce-rtx-4090") from error
+    host = _native(None)
+    name = f"{text} {arch}" if text == CUDA else text
+    return Target(name, target, host.hardware, host.compiler, native=False, gpu=Gpu.from_target(target))
 
 
 def _from_json(text: str, threads: int | None) -> Target:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tpo.cli import options, output
 from tpo.errors import UsageError
+
+if TYPE_CHECKING:
+    from tpo.deploy.inputs import Array
+    from tpo.deploy.verify import VerifyReport
 
 
 def register(app: typer.Typer) -> None:
@@ -52,8 +56,15 @@ def _summary(array: object) -> tuple[str, str, str]:
 
 
 def verify(
-    library: options.Library,
-    model: options.ModelFile,
+    library: Annotated[
+        Path,
+        typer.Argument(
+            metavar="LIBRARY", help="A library `tpo compile` wrote; with --emulate, the ONNX file."
+        ),
+    ],
+    model: Annotated[
+        Path | None, typer.Argument(metavar="MODEL", help="The ONNX file.", show_default=False)
+    ] = None,
     inputs: options.Inputs = None,
     seeds: Annotated[
         str, typer.Option("--seeds", metavar="0,1,2", help="One random input for each; empty for none.")
@@ -65,16 +76,64 @@ def verify(
         float | None, typer.Option("--atol", min=0, help="Allowed error relative to the largest element.")
     ] = None,
     threads: options.Threads = None,
+    emulate: Annotated[
+        bool,
+        typer.Option("--emulate", help="Run a model's kernels for a GPU on the CPU; nothing is written."),
+    ] = False,
+    target: Annotated[
+        str, typer.Option("--target", metavar="GPU", help="With --emulate: `cuda`, or a GPU by TVM's name.")
+    ] = "cuda",
+    arch: options.Arch = None,
+    shape: options.Shapes = None,
     as_json: options.Json = False,
 ) -> None:
     """Compare a library with ONNX Runtime on random inputs and on yours; exit code 3 if they differ."""
     from tpo.deploy.standalone.emulated import load_or_emulate
     from tpo.deploy.verify import verify as compare
 
-    given = options.read_inputs(inputs)
+    given, chosen = options.read_inputs(inputs), options.read_seeds(seeds)
+    if emulate:
+        if model is not None:
+            raise UsageError(why="--emulate needs no library", advice="give the ONNX file alone")
+        _verify_emulated(library, target, arch, shape, given, chosen, rtol, atol, as_json)
+        return
+    if model is None:
+        raise UsageError(why="there is no model to compare with", advice="write tpo verify LIBRARY MODEL")
     with load_or_emulate(library, threads) as artifact:
-        chosen = options.read_seeds(seeds)
         report = compare(artifact, model, [given] if given else [], chosen, rtol, atol)
+    _show_report(report, model, as_json)
+
+
+def _verify_emulated(
+    path: Path,
+    target: str,
+    arch: str | None,
+    shapes: list[str] | None,
+    given: dict[str, Array],
+    seeds: tuple[int, ...],
+    rtol: float | None,
+    atol: float | None,
+    as_json: bool,
+) -> None:
+    """A model's kernels for a GPU, in both orders of threads."""
+    from tpo.deploy.emulated_gpu import EmulatedGpu
+    from tpo.deploy.verify import verify as compare
+    from tpo.measure.cuda import ORDERS
+    from tpo.targets import resolve
+
+    resolved = resolve(target, arch=arch)
+    model = options.load_model(path, shapes, None)
+    with EmulatedGpu(model, resolved, progress=output.note) as gpu:
+        for order in ORDERS:
+            gpu.order = order
+            output.note(f"running {len(seeds) + bool(given)} inputs, threads {order}")
+            report = compare(gpu, model.source, [given] if given else [], seeds, rtol, atol)
+            if not report.passed:
+                break
+    _show_report(report, path, as_json)
+
+
+def _show_report(report: VerifyReport, model: Path, as_json: bool) -> None:
     if as_json:
         output.print_json(report.to_json())
     else:

@@ -39,6 +39,12 @@ Vlen = Annotated[
         show_default=False,
     ),
 ]
+Arch = Annotated[
+    str | None,
+    typer.Option(
+        "--arch", metavar="SM", help="Of the GPU, for --target cuda, such as sm_80.", show_default=False
+    ),
+]
 Inputs = Annotated[
     list[str] | None,
     typer.Option("--input", metavar="NAME=FILE.npy", help="An input array; repeat it for every input."),

@@ -54,10 +54,14 @@ def space(
     model: options.ModelFile,
     task: Annotated[str, typer.Option("--task", metavar="NAME", help="A task, as `tpo tasks` calls it.")],
     target: Annotated[
-        str, typer.Option("--target", help="`native`, a preset such as x86-64-v3, or a .toml file.")
+        str,
+        typer.Option(
+            "--target", help="`native`, a preset such as x86-64-v3, a .toml file, `cuda`, or a GPU."
+        ),
     ] = "native",
     threads: options.Threads = None,
     vlen: options.Vlen = None,
+    arch: options.Arch = None,
     shape: options.Shapes = None,
     rules: RuleFiles = None,
     sketch: Annotated[
@@ -76,7 +80,7 @@ def space(
     from tpo.tasks import extract_tasks
     from tpo.workload import Workload
 
-    resolved = resolve(target, threads, vlen)
+    resolved = resolve(target, threads, vlen, arch)
     loaded = tpo.load_onnx(model, parse_shapes(shape or []))
     known = {found.name: found for found in extract_tasks(loaded)}
     if task not in known:

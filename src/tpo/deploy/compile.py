@@ -24,7 +24,7 @@ from tpo.deploy.standalone import build as standalone
 from tpo.deploy.standalone.emulated import Emulated
 from tpo.deploy.tuned import Tuned, tuned_functions
 from tpo.deploy.verify import verify as verify_artifact
-from tpo.errors import CompileError, OutputError, ToolMissingError, UsageError
+from tpo.errors import CompileError, GpuLibraryError, OutputError, ToolMissingError, UsageError
 from tpo.frontend.model import Model, TensorSpec
 from tpo.hardware import Hardware
 from tpo.records import Records
@@ -81,6 +81,8 @@ def compile_model(
     Without `schedule` functions are left to LLVM alone, to see what schedules gain.
     """
     check_output(output)
+    if target.gpu is not None:
+        raise GpuLibraryError(target=target.name)
     check_compiler(target)
     if target.standalone and model.entries:
         why = "a standalone library has one size"

@@ -148,7 +148,8 @@ def PowerOfTwo(low: int, high: int) -> Choice:  # noqa: N802 (it makes a distrib
 class PerfectTile(Distribution):
     """`parts` factors whose product is `extent`, the last of them at most `max_inner`.
 
-    `loop` is what TVM samples for; without one, a tile can be drawn and counted but not emitted.
+    `loop` is what TVM samples for; without one, a tile can be drawn and counted but not emitted. `preferred`
+    is what the rule itself takes; without it, TVM draws one.
 
     >>> PerfectTile(12, parts=2, max_inner=4).all()
     ((12, 1), (6, 2), (4, 3), (3, 4))
@@ -160,14 +161,23 @@ class PerfectTile(Distribution):
     parts: int
     max_inner: int = 64
     loop: Any = None
+    preferred: tuple[int, ...] | None = None
 
     @classmethod
-    def of(cls, sch: Any, loop: Any, parts: int, max_inner: int = 64) -> PerfectTile:
+    def of(
+        cls,
+        sch: Any,
+        loop: Any,
+        parts: int,
+        max_inner: int = 64,
+        preferred: tuple[int, ...] | None = None,
+    ) -> PerfectTile:
         """Tiles of a loop of a schedule."""
-        return cls(int(sch.get(loop).extent), parts, max_inner, loop)
+        return cls(int(sch.get(loop).extent), parts, max_inner, loop, preferred)
 
     def emit(self, sch: Any, decision: Decision | None = None) -> Any:
         """TVM's SamplePerfectTile."""
+        decision = self.preferred if decision is None else decision
         given = None if decision is None else list(_tuple(decision))
         return sch.sample_perfect_tile(self.loop, self.parts, self.max_inner, decision=given)
 

@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from tpo.hardware import Hardware
+from tpo.hardware import Gpu, Hardware
 from tpo.lang import Applied, Declined, apply_rule
 from tpo.lang.library import shipped_rules
 from tpo.workload import in_place_of, schedule_of
@@ -36,20 +36,23 @@ DEFAULT_RULES = (
         "reduction",
     ),
 )
-RISCV = "riscv"  # the folder of rules for vectors of several registers
-PREFIXES = {"cpu": "", RISCV: "rvv_"}  # of the names of a folder's rules
+GPU_RULES = ("tensor_core", "block_tiles", "row_threads", "point_threads")
+RISCV, CUDA = "riscv", "cuda"  # folders of rules: for vectors of several registers, for GPUs
+PREFIXES = {"cpu": "", RISCV: "rvv_", CUDA: ""}  # of the names of a folder's rules
 UNSCHEDULED = "none"
 TUNED = "tuned"
 
 _log = logging.getLogger(__name__)
 
 
-def rules_for(hw: Hardware) -> str:
+def rules_for(hw: Hardware | Gpu) -> str:
     """The folder of our rules that are made for some hardware."""
+    if isinstance(hw, Gpu):
+        return CUDA
     return RISCV if len(hw.lmuls) > 1 else "cpu"
 
 
-def schedule_module(mod: Any, hw: Hardware, tuned: Mapping[str, Any]) -> tuple[Any, dict[str, str]]:
+def schedule_module(mod: Any, hw: Hardware | Gpu, tuned: Mapping[str, Any]) -> tuple[Any, dict[str, str]]:
     """Schedule every PrimFunc of a module; also says which rule took which function.
 
     `tuned` functions, by name, already have the schedule they are to get.
@@ -66,7 +69,7 @@ def schedule_module(mod: Any, hw: Hardware, tuned: Mapping[str, Any]) -> tuple[A
     return mod, taken
 
 
-def schedule_function(func: Any, hw: Hardware) -> tuple[Any, str]:
+def schedule_function(func: Any, hw: Hardware | Gpu) -> tuple[Any, str]:
     """The function with a default schedule, and the name of the rule that made it.
 
     A function that no rule can take (sorting, data-dependent loops) stays as it is.
@@ -78,7 +81,7 @@ def schedule_function(func: Any, hw: Hardware) -> tuple[Any, str]:
     return (scheduled if found.program is None else in_place_of(func, scheduled)), found.rule.name
 
 
-def default_schedule(module: Any, hw: Hardware) -> Applied | None:
+def default_schedule(module: Any, hw: Hardware | Gpu) -> Applied | None:
     """The first rule that can schedule `module["main"]`, applied to it.
 
     It is what the first rule that takes the function prefers, at its forks and its sites. A rule that
@@ -87,7 +90,7 @@ def default_schedule(module: Any, hw: Hardware) -> Applied | None:
     sch = schedule_of(module)
     kind = rules_for(hw)
     known = {rule.name: rule for rule in shipped_rules(kind)}
-    names = [PREFIXES[kind] + name for name in DEFAULT_RULES]
+    names = [PREFIXES[kind] + name for name in (GPU_RULES if kind == CUDA else DEFAULT_RULES)]
     for name in (name for name in names if name in known):
         try:
             (applied,) = apply_rule(known[name], sch, sch.get_sblock("root"), hw, first_only=True)

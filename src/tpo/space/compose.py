@@ -13,7 +13,7 @@ from typing import Any
 
 from tvm import s_tir
 
-from tpo.hardware import Hardware
+from tpo.hardware import Gpu, Hardware
 from tpo.lang import Applied, Declined, Rule, analysis, apply_rule
 from tpo.workload import Workload, schedule_of
 
@@ -63,7 +63,7 @@ class Draft:
 Report = Callable[[Problem], None]
 
 
-def compose(module: Any, rules: Sequence[Rule], hw: Hardware, report: Report) -> list[Draft]:
+def compose(module: Any, rules: Sequence[Rule], hw: Hardware | Gpu, report: Report) -> list[Draft]:
     """All schedules the rules make of `module["main"]`; those that no rule had a part in are left out."""
     start = Draft(schedule_of(module))
     try:
@@ -77,7 +77,9 @@ def compose(module: Any, rules: Sequence[Rule], hw: Hardware, report: Report) ->
     return [draft for draft in drafts if draft.applied]
 
 
-def _step(draft: Draft, rule: Rule, block: Any, hw: Hardware, report: Report, drafts: int) -> list[Draft]:
+def _step(
+    draft: Draft, rule: Rule, block: Any, hw: Hardware | Gpu, report: Report, drafts: int
+) -> list[Draft]:
     """A draft with a rule applied to a block in every way, and without it where it is not a must."""
     if not has_block(draft.sch, block):
         return [draft]

@@ -179,7 +179,7 @@ class Space:
 
 def default_candidate(workload: Workload, target: Target) -> Candidate:
     """What a function gets that was never tuned: itself, if no rule takes it. It needs no space."""
-    found = default_schedule(workload.module, target.hardware)
+    found = default_schedule(workload.module, target.device)
     if found is None:
         sch = s_tir.Schedule(workload.module)
         return Candidate(UNSCHEDULED, sch.trace, sch.mod)
@@ -190,10 +190,11 @@ def default_candidate(workload: Workload, target: Target) -> Candidate:
 def build_space(workload: Workload, target: Target, rules: Sequence[Path] = ()) -> Space:
     """The space of a workload by the user's rules, tpo's, and TVM's own."""
     space = Space(workload, target, tvm_rules.context(workload.module, target))
-    kind = rules_for(target.hardware)
+    kind = rules_for(target.device)
+    kinds = ("any", kind) if target.gpu is not None else ("any", "cpu", kind)
     used = [*_wanted(rules, workload, target), *added_rules(), *shipped_rules(kind)]
-    suited = [rule for rule in used if rule.target in ("any", "cpu", kind)]
-    for draft in compose(workload.module, suited, target.hardware, space.problems.append):
+    suited = [rule for rule in used if rule.target in kinds]
+    for draft in compose(workload.module, suited, target.device, space.problems.append):
         try:
             _add_sketch(space, sketch_of(draft))
         except Exception as error:  # a trace that cannot be stored is refused here, not after it was measured

@@ -21,8 +21,8 @@ from tvm.s_tir.meta_schedule import _ffi_api
 from tvm.s_tir.meta_schedule.tune_context import TuneContext
 
 from tpo.lang import Rule
-from tpo.schedule import dot_products
-from tpo.targets import Target
+from tpo.schedule import dot_products, tensor_cores
+from tpo.targets import CUDA, Target
 
 PREFIX = "tvm:"
 _log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class LeanContext(TuneContext):  # type: ignore[misc]
 
 def context(module: Any, target: Target) -> LeanContext:
     """A context with the schedule rules and postprocessors TVM has for the target."""
-    register_intrinsics(target.arch)
+    register_intrinsics(_isa(target))
     rules, postprocessors = _rule_set(module, target)
     generator = ms.space_generator.PostOrderApply(
         # It looks for hand-written schedules; for CPUs there are none, and it says so on stderr.
@@ -55,7 +55,7 @@ def context(module: Any, target: Target) -> LeanContext:
 
 def named_rules(module: Any, target: Target) -> dict[str, Rule]:
     """TVM's own rules for a target, to be used beside ours, by the names TVM gives them."""
-    register_intrinsics(target.arch)
+    register_intrinsics(_isa(target))
     rules, _ = _rule_set(module, target)
     return {
         f"{PREFIX}{type(rule).__name__}": Rule(
@@ -66,13 +66,23 @@ def named_rules(module: Any, target: Target) -> dict[str, Rule]:
     }
 
 
+def _isa(target: Target) -> str:
+    """Whose intrinsics a target has."""
+    return target.arch if target.gpu is None else CUDA
+
+
 def _never(sch: Any, block: Any, hw: Any) -> None:
     """A schedule rule of TVM's own."""
     raise AssertionError("TVM's own rules have no Python function")
 
 
 def _rule_set(module: Any, target: Target) -> tuple[Any, Any]:
-    """TVM's rules for this very target where it has some, else those for any CPU."""
+    """TVM's rules for this very target where it has some, else those for any CPU; for GPUs, any GPU's.
+
+    Those for tensor cores need intrinsics that take half a minute to import, and ours are shorter.
+    """
+    if target.gpu is not None:
+        return ms.schedule_rule.ScheduleRule.create(CUDA), ms.postproc.Postproc.create(CUDA)
     generator = ms.space_generator.PostOrderApply()
     try:
         LeanContext(module, target.tvm, generator, threads=1)
@@ -87,6 +97,8 @@ def register_intrinsics(arch: str) -> None:
     """Make the tensor intrinsics of an architecture, TVM's and ours, known to TVM, and no others."""
     if arch == "x86_64":
         dot_products.register()
+    if arch == CUDA:
+        tensor_cores.register()
     name = _INTRINSICS.get(arch)
     if name is None or _PACKAGE in sys.modules:
         return

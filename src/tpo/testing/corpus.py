@@ -10,6 +10,7 @@ from tvm import te, topi
 from tvm.s_tir.meta_schedule.testing import te_workload as paper
 
 from tpo.hardware import Hardware
+from tpo.targets import Target
 from tpo.workload import Workload, schedule_of
 
 Tensors = list[Any]
@@ -34,6 +35,26 @@ def _matmul(rows: int, columns: int, depth: int) -> Callable[[], Tensors]:
         ]
 
     return make
+
+
+def _typed_matmul(rows: int, columns: int, depth: int, operand: str, total: str) -> Callable[[], Tensors]:
+    def make() -> Tensors:
+        left = te.placeholder((rows, depth), dtype=operand, name="left")
+        right = te.placeholder((depth, columns), dtype=operand, name="right")
+        axis = te.reduce_axis((0, depth), name="k")
+
+        def element(i: Any, j: Any) -> Any:
+            return te.sum(left[i, axis].astype(total) * right[axis, j].astype(total), axis=axis)
+
+        return [left, right, te.compute((rows, columns), element, name="matmul")]
+
+    return make
+
+
+def _conv_of_halves() -> Tensors:
+    data = te.placeholder((1, 9, 9, 24), dtype="float16", name="data")
+    weight = te.placeholder((3, 3, 24, 40), dtype="float16", name="weight")
+    return [data, weight, topi.nn.relu(topi.nn.conv2d_nhwc(data, weight, 1, 1, 1, out_dtype="float32"))]
 
 
 def _batch_matmul(rows: int, columns: int, depth: int, transposed: bool = False) -> Callable[[], Tensors]:
@@ -156,6 +177,20 @@ _MAKERS: dict[str, tuple[Callable[[], Tensors], tuple[int, ...]]] = {
     "pad": (_unary(lambda x: topi.nn.pad(x, (0, 0, 1, 1), (0, 0, 2, 1)), 1, 3, 9, 13), ()),
 }
 NAMES = tuple(_MAKERS)
+# What tensor cores multiply; CPUs have no rules of their own for it.
+_MAKERS |= {
+    "matmul of halves": (_typed_matmul(48, 64, 32, "float16", "float32"), (1,)),
+    "matmul of halves in halves": (_typed_matmul(32, 48, 64, "float16", "float16"), (1,)),
+    "matmul of halves of primes": (_typed_matmul(37, 29, 41, "float16", "float32"), (1,)),
+    "matmul of bytes": (_typed_matmul(64, 32, 48, "int8", "int32"), (1,)),
+    "conv of halves": (_conv_of_halves, (1,)),
+}
+GPU_NAMES = tuple(_MAKERS)
+
+
+def names_for(target: Target) -> tuple[str, ...]:
+    """The workloads that rules for a target are tried on."""
+    return NAMES if target.gpu is None else GPU_NAMES
 
 
 def example() -> tuple[Any, Any, Hardware]:

@@ -19,6 +19,7 @@ import tvm_ffi
 from tpo import vector_math
 from tpo.lang import Declined, Rule, analysis, apply_rule
 from tpo.measure import data
+from tpo.measure.cuda import program_of
 from tpo.measure.kernels import Kernel
 from tpo.measure.packing import SplitKernel, split_kernel, written_parameters
 from tpo.space import tvm_rules
@@ -26,11 +27,11 @@ from tpo.space.candidate import Candidate
 from tpo.space.compose import Problem, compose
 from tpo.space.decisions import sites_of
 from tpo.space.space import Sketch, Space, sketch_of
-from tpo.targets import Target, resolve
-from tpo.testing import corpus
+from tpo.targets import CUDA, Target, resolve
+from tpo.testing import corpus, emulation
 from tpo.workload import Workload, schedule_of
 
-SAMPLES = 3  # candidates of every sketch that are built and run
+SAMPLES, EMULATED_SAMPLES = 3, 1  # candidates of every sketch that are built and run; on a GPU's emulator
 
 
 @dataclass(frozen=True)
@@ -46,17 +47,18 @@ class Outcome:
 
 
 def check_rule(
-    rule: Rule, target: Target | None = None, names: Sequence[str] = corpus.NAMES
+    rule: Rule, target: Target | None = None, names: Sequence[str] | None = None
 ) -> Iterator[Outcome]:
-    """Apply a rule to every workload of the corpus, and try what it makes."""
+    """Apply a rule to every workload of the corpus, and try what it makes; a GPU's is emulated."""
     vector_math.register()
-    for name in names:
-        yield _check(rule, target or resolve("native"), name, corpus.workload(name))
+    target = target or resolve(CUDA if rule.target == CUDA else "native")
+    for name in names if names is not None else corpus.names_for(target):
+        yield _check(rule, target, name, corpus.workload(name))
 
 
 def _check(rule: Rule, target: Target, name: str, workload: Workload) -> Outcome:
     found: list[Problem] = []
-    drafts = compose(workload.module, [rule], target.hardware, found.append)
+    drafts = compose(workload.module, [rule], target.device, found.append)
     problems = [f"{p.message} (block {p.block}, {p.where})" for p in found]
     if not drafts:
         return Outcome(name, declined=_reason(rule, target, workload), problems=tuple(problems))
@@ -65,7 +67,7 @@ def _check(rule: Rule, target: Target, name: str, workload: Workload) -> Outcome
     space.sketches.extend(sketches)
     candidates = 0
     for sketch in sketches:
-        for seed in range(1, SAMPLES + 1):
+        for seed in range(1, (SAMPLES if target.gpu is None else EMULATED_SAMPLES) + 1):
             candidate = space.sample(sketch, seed)
             if candidate is None:
                 problems.append(f"{sketch.name}: TVM refuses the candidate of seed {seed}")
@@ -103,6 +105,8 @@ def _faults(space: Space, sketch: Sketch, candidate: Candidate, seed: int) -> It
 
 def _difference(space: Space, candidate: Candidate) -> str:
     """What is wrong with a candidate's numbers ("" if nothing)."""
+    if space.target.gpu is not None:
+        return emulation.difference(space.workload, program_of(candidate.module, space.target.tvm))
     func = space.workload.module["main"]
     known = data.signature(func, written_parameters(func))
     rng = np.random.default_rng(0)
@@ -132,7 +136,7 @@ def _reason(rule: Rule, target: Target, workload: Workload) -> str:
     for block in [sch.get_sblock("root"), *analysis.blocks(sch)]:
         try:
             if rule.applies(sch, block):
-                apply_rule(rule, sch, block, target.hardware)
+                apply_rule(rule, sch, block, target.device)
         except Declined as refusal:
             reasons.append(str(refusal))
         except Exception as error:  # said as a problem already

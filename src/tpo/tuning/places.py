@@ -20,7 +20,7 @@ def place(target: Target, config: MeasureConfig) -> Place | None:
     """Where candidates for a target run; None for this machine. Refuses what cannot be measured."""
     if target.native:
         return None
-    if target.arch != EMULATED:
+    if target.gpu is not None or target.arch != EMULATED:
         raise NotRunnableError(target=target.name)
     if config.board is not None and config.rpc is not None:
         raise UsageError(why="a run measures in one place", advice="give a board or an RPC server, not both")

@@ -21,6 +21,7 @@ MULTIPLE = 8  # of rows, columns and depth: what is missing is filled up
 MAX_ROWS, MAX_DEPTH = 8, 32  # of one thread's tile, of a step
 OTHER_REGISTERS = 40  # of a thread, for addresses and what is on its way
 ENOUGH_OUTPUTS = 1024  # from which on a block has whole warps
+FEWEST_BYTES = 16  # of a tile in shared memory: TVM loses track of those that are one number
 
 
 @rule(target="cuda", on="function", when=analysis.is_fresh)
@@ -41,10 +42,15 @@ def block_tiles(sch: Any, root: Any, hw: Gpu) -> None:
     held = rows[2] * columns[2] + rows[2] + columns[2] + OTHER_REGISTERS
     constrain(held <= hw.registers_per_thread, "a thread's tile stays in registers")
     constrain(held * threads <= hw.registers, "so do those of all threads")
-    operands = (rows[1] * rows[2] + columns[1] * columns[2]) * deep[1] * dtype_bytes(found.operand)
-    constrain(operands * steps <= hw.shared_bytes, "operands fit shared memory")
+    left, right = (tile[1] * tile[2] * deep[1] * dtype_bytes(found.operand) for tile in (rows, columns))
+    constrain((left + right) * steps <= hw.shared_bytes, "operands fit shared memory")
+    for tile in (left, right):
+        constrain(tile >= FEWEST_BYTES, "there is something to share")
     if steps > 1:
         constrain(deep[0] >= steps, "there is a later step to copy for")
+        # TVM's asynchronous copies take a vector across rows for one in the order of memory.
+        constrain(deep[1] % width == 0, "what a thread copies of the left operand is in one row")
+        constrain((columns[1] * columns[2]) % width == 0, "and so is what it copies of the right one")
     (i0, i1, i2), (j0, j1, j2), (k0, k1) = (
         sch.split(row, rows),
         sch.split(column, columns),

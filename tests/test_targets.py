@@ -5,7 +5,7 @@ import pytest
 import tvm
 
 from tpo import targets
-from tpo.errors import TargetError, UsageError
+from tpo.errors import NotRunnableError, TargetError, UsageError
 from tpo.hardware import host_features, target_features
 from tpo.targets import known_targets, missing_features, required_features, resolve
 
@@ -156,3 +156,34 @@ def test_a_target_of_tvms_own():
     for wrong in ('{"kind":"cuda"}', '{"kind":', '{"kind":"llvm","nonsense":1}'):
         with pytest.raises(TargetError):
             resolve(wrong)
+
+
+def test_gpus_by_architecture_and_by_name():
+    made = resolve("cuda", arch="sm_89")
+    assert made.name == "cuda sm_89" and made.gpu is made.device and not made.native
+    assert made.gpu is not None and (made.gpu.sm, made.gpu.shared_bytes) == (89, 99 * 1024)
+    assert resolve("cuda").gpu.sm == 80
+    named = resolve("nvidia/geforce-rtx-4090").gpu
+    assert named is not None and named.sm == 89 and named.warp_size == 32
+    assert targets.required_features(made) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "rest", "said"),
+    [
+        ("cuda", {"arch": "ampere"}, "'ampere' is no architecture"),
+        ("cuda", {"vlen": 256}, "no vector length"),
+        ("native", {"arch": "sm_80"}, "no architecture to set"),
+        ("nvidia/nvidia-a100", {"arch": "sm_80"}, "no architecture to set"),
+    ],
+)
+def test_options_of_other_targets_are_refused(text, rest, said):
+    with pytest.raises(UsageError, match=said):
+        resolve(text, **rest)
+
+
+def test_gpus_that_tvm_does_not_know_are_refused():
+    with pytest.raises(TargetError, match="no GPU of that name"):
+        resolve("nvidia/nothing")
+    with pytest.raises(NotRunnableError):
+        targets.require_runnable(resolve("cuda"))

@@ -111,6 +111,21 @@ def test_verify_refuses(tpo_inside, library, tmp_path):
     )
 
 
+def test_verify_emulates_a_gpu(tpo_inside, library):
+    done = tpo_inside("verify", library.with_suffix(".onnx"), "--emulate", "--arch", "sm_75", "--seeds", "1")
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[-1] for line in done.stdout.splitlines()[1:]] == ["ok", "ok"]
+    assert "threads forwards" in done.stderr and "threads backwards" in done.stderr
+
+
+def test_verify_refuses_what_it_cannot_emulate(tpo_inside, library):
+    model = library.with_suffix(".onnx")
+    assert_refused(tpo_inside("verify", model), "tpo verify LIBRARY MODEL")
+    assert_refused(tpo_inside("verify", library, model, "--emulate"), "give the ONNX file alone")
+    assert_refused(tpo_inside("verify", model, "--emulate", "--target", "native"), "native is no GPU")
+    assert_refused(tpo_inside("verify", model, "--emulate", "--arch", "80"), "write --arch sm_80")
+
+
 def test_bench(tpo_inside, library):
     words = ("bench", library, "--vs", "onnxruntime", "--threads", "1", "--rounds", "2", "--seconds", "0.01")
     done = tpo(*words)

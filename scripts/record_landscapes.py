@@ -64,6 +64,7 @@ def record(name: str, target: Any, runner: Any, given: argparse.Namespace, cpu: 
         seconds = np.full(len(kept), np.inf)
         for position, found in runner.measure(inputs):
             seconds[position] = np.inf if found.seconds is None else found.seconds
+        simulator.watch(sketch, rows[kept])
         features = simulator.features(sketch, rows[kept])
         preferred = sketch.preferred_row
         sketches.append(RecordedSketch(sketch.name, sketch.sites, rows[kept], seconds, features, preferred))

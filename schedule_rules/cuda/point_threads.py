@@ -1,7 +1,9 @@
 """Anything else on a GPU: a thread for every element, one function after the other.
 
-for i, j: A          blockIdx i_j_0: threadIdx i_j_1: A
-for i, j, k: B  -->  blockIdx i_j_0: threadIdx i_j_1: for k: B
+    for i, j: A          blockIdx i_j_0: threadIdx i_j_1: A
+    for i, j, k: B  -->  blockIdx i_j_0: threadIdx i_j_1: for k: B
+
+Sums stay in one thread.
 """
 
 from __future__ import annotations

@@ -1,13 +1,16 @@
 """Softmax and normalisation on a GPU: a block of threads for every row, all passes over it in shared memory.
 
-for i, k: M(x)               blockIdx i:
-for i, k: E(x, M)     -->      threadIdx k1: for k0: M(x)            summed up across threads
-for i, k: S(E)                 threadIdx k1: for k0: E(x, M)         in shared memory
-for i, k: out(E, S)            threadIdx k1: for k0: S(E); for k0: out(E, S)
+    for i, k: M(x)               blockIdx i:
+    for i, k: E(x, M)     -->      threadIdx k1: for k0: M(x)            summed up across threads
+    for i, k: S(E)                 threadIdx k1: for k0: E(x, M)         in shared memory
+    for i, k: out(E, S)            threadIdx k1: for k0: S(E); for k0: out(E, S)
+
+How many threads a block has is free.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tpo.hardware import Gpu, dtype_bytes
@@ -29,12 +32,12 @@ def row_threads(sch: Any, root: Any, hw: Gpu) -> None:
         decline("it is no sequence of passes that ends with one over all elements")
     summed = {_summed(sch, block) for block in sums}
     extents = analysis.iter_extents(sch, last)
-    row = _size(extents[len(extents) - _axes(sch, sums[0]) :])
+    kept = len(extents) - analysis.reduction_count(sch, sums[0])
+    row = math.prod(extents[kept:])
     if summed != {row} or row < MIN_ROW:
         decline("its sums are not over the end of its result")
     threads = sample("threads", Choice([count for count in THREADS if count <= max(2 * row, MIN_ROW)]))
     constrain(threads <= hw.max_threads_per_block, "a block has so many threads")
-    kept = len(extents) - _axes(sch, sums[0])
     loops = sch.get_loops(last)
     outer = sch.fuse(*loops[:kept]) if kept else sch.add_unit_loop(loops[0])
     share(sch, sch.fuse(*loops[kept:]), threads)
@@ -63,16 +66,6 @@ def inner_loops(sch: Any, block: Any, outer: Any, is_sum: bool) -> list[Any]:
     return list(loops[-analysis.reduction_count(sch, block) :] if is_sum else loops)
 
 
-def _axes(sch: Any, block: Any) -> int:
-    return analysis.reduction_count(sch, block)
-
-
 def _summed(sch: Any, block: Any) -> int:
-    return _size(analysis.iter_extents(sch, block)[-_axes(sch, block) :])
-
-
-def _size(extents: list[int]) -> int:
-    size = 1
-    for extent in extents:
-        size *= extent
-    return size
+    """How many elements a block sums up each time."""
+    return math.prod(analysis.iter_extents(sch, block)[-analysis.reduction_count(sch, block) :])

@@ -58,6 +58,7 @@ def learnable(space: Space, trials: list[Trial], describe: Describe = Simulator.
     for name, found in rows.items():
         sketch = space.sketch(name)
         assert sketch is not None
+        extractor.watch(sketch, np.stack(found))
         features = extractor.features(sketch, np.stack(found))
         group = f"{space.workload.key} {space.target.hardware.cores}"
         parts.append(Dataset(features, np.array(seconds[name]), (group,) * len(found)))
@@ -117,7 +118,9 @@ def influence(
 ) -> dict[str, float]:
     """How much of the spread of a model's scores each site of a sketch explains by itself, most first."""
     drawn = sketch.domain.draw(rows, np.random.default_rng(seed))
-    scores = model.predict(Simulator.of(space).features(sketch, drawn)).score
+    simulator = Simulator.of(space)
+    simulator.watch(sketch, drawn)
+    scores = model.predict(simulator.features(sketch, drawn)).score
     total = float(scores.var()) or 1.0
     found = {}
     for site, column in zip(sketch.sites, drawn.T, strict=True):
